@@ -77,6 +77,8 @@ pub enum Mutant {
     AddressLeaked,
     /// A host joins an address again, and proves it, while tables of before may lead there.
     OldTablesBelieved,
+    /// An address that the manager refuses to one host is given up for all.
+    OneForAll,
     /// A receiver of files sends TRANSFER_DONE as soon as BOF and all bytes are here, without EOF.
     DoneBeforeEof,
     /// A receiver of files requests nothing of what the EOF shows to be missing.
@@ -137,12 +139,13 @@ impl Mutant {
     pub const DECLINES: [Mutant; 2] = [Mutant::DeclinesUntold, Mutant::SentUnwanted];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
     /// `tests/groups/mutants.rs` catch all but the last.
-    pub const GROUP: [Mutant; 5] = [
+    pub const GROUP: [Mutant; 6] = [
         Mutant::UsedBeforeProof,
         Mutant::LeftTooEarly,
         Mutant::AnswerBelieved,
         Mutant::AddressLeaked,
         Mutant::OldTablesBelieved,
+        Mutant::OneForAll,
     ];
     /// Mutants of the protocol for files, which `tests/ibrmp/mutants.rs` catches.
     pub const IBRMP: [Mutant; 11] = [

@@ -173,7 +173,8 @@ impl State {
                 Some(TellRefused(Refusal::NoAnswer)),
             ),
 
-            (Requested | RequestedAgain, Input::Joined) => (Joined, Some(TellJoined)),
+            // Below, a membership that was lost may be requested again without this host.
+            (Requested | RequestedAgain | Lost, Input::Joined) => (Joined, Some(TellJoined)),
             (Requested, Input::Refused(why)) => (Refused(why), Some(TellRefused(why))),
             (Leaving, Input::Refused(_) | Input::Left) => (Free, Some(TellLeft)),
 

@@ -208,6 +208,12 @@ impl Host {
         self.holder.statistics.scarce()
     }
 
+    /// At the coordinator: the hosts that cannot join what others have joined, and why.
+    pub fn set_aside(&self) -> Vec<(HostId, Refusal)> {
+        let coordinator = self.coordinator.as_ref();
+        coordinator.map_or(Vec::new(), |coordinator| coordinator.all_aside())
+    }
+
     /// Panics if the state contradicts itself. For tests.
     pub fn invariants(&self) {
         self.holder.invariants();

@@ -58,8 +58,9 @@ pub enum Message {
     Proven(AddressId),
     /// Coordinator: the proof no longer holds; groups send by other ways.
     Unproven(AddressId),
-    /// Coordinator: this address belongs to the share of this host, which may give it to a group.
-    Share(Grant),
+    /// Coordinator: this address belongs to the share of this host, which may give it to a group of
+    /// these hosts or some of them.
+    Share(Grant, HostSet),
     /// Coordinator: no group sends to this address from now on. Answered by `Withdrawn`.
     Withdraw(AddressId),
     /// Coordinator: no host sends to this address; be no member any more. Answered by `Left`.
@@ -121,7 +122,7 @@ impl Message {
             | Prove(..)
             | Proven(_)
             | Unproven(_)
-            | Share(_)
+            | Share(..)
             | Withdraw(_)
             | Leave(_)
             | NoAddress(..) => false,
@@ -153,7 +154,7 @@ impl Message {
             Message::Prove(a, hosts) => drop(w.byte(2).word(a.0).set(hosts)),
             Message::Proven(a) => drop(w.byte(3).word(a.0)),
             Message::Unproven(a) => drop(w.byte(4).word(a.0)),
-            Message::Share(grant) => drop(w.byte(5).grant(*grant)),
+            Message::Share(grant, hosts) => drop(w.byte(5).grant(*grant).set(hosts)),
             Message::Withdraw(a) => drop(w.byte(6).word(a.0)),
             Message::Leave(a) => drop(w.byte(7).word(a.0)),
             Message::NoAddress(g, why) => drop(w.byte(8).word(g.0).refusal(*why)),
@@ -205,7 +206,7 @@ impl Message {
             2 => Message::Prove(r.address()?, r.set()?),
             3 => Message::Proven(r.address()?),
             4 => Message::Unproven(r.address()?),
-            5 => Message::Share(r.grant()?),
+            5 => Message::Share(r.grant()?, r.set()?),
             6 => Message::Withdraw(r.address()?),
             7 => Message::Leave(r.address()?),
             8 => Message::NoAddress(r.group()?, r.refusal()?),
@@ -359,7 +360,7 @@ mod tests {
             Message::Prove(a, set.clone()),
             Message::Proven(a),
             Message::Unproven(a),
-            Message::Share(grant),
+            Message::Share(grant, set.clone()),
             Message::Withdraw(a),
             Message::Leave(a),
             Message::Joined(a),

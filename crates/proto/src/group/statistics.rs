@@ -61,6 +61,12 @@ pub struct CoordinatorStatistics {
     pub proofs: u64,
     /// Proofs that some hosts did not answer.
     pub silent: u64,
+    /// Addresses that were given up, by reason ([`Refusal::ALL`]): no host could join them, or no
+    /// host answered their probes.
+    pub given_up: [u64; Refusal::ALL.len()],
+    /// Hosts that could not join what others had joined and were set aside, by reason
+    /// ([`Refusal::ALL`]).
+    pub set_aside: [u64; Refusal::ALL.len()],
     /// Addresses taken back from groups that others gain more by.
     pub taken_back: u64,
     /// Messages sent to other hosts.
@@ -92,6 +98,8 @@ pub struct Snapshot {
     pub spare: u32,
     /// Coordinator: addresses in advance that are in the share of a host.
     pub dealt: u32,
+    /// Coordinator: hosts that are set aside.
+    pub aside: u32,
     /// Coordinator: sets of hosts that have no address and would gain by one.
     pub waiting: u32,
     /// Coordinator: groups that not all members have ended.

@@ -105,11 +105,16 @@ impl Prover {
         prover
     }
 
-    /// Takes a member's answer. Before the first unicast probe no node can have the nonce of these,
-    /// and a node that is no member never has it. So such an answer in a member's name decides
-    /// nothing.
+    /// Takes a member's answer. One to a probe of another kind than this prover sends decides
+    /// nothing. Before the first unicast probe no node can have the nonce of these, and a node that
+    /// is no member never has it. So such an answer in a member's name decides nothing, either.
     pub fn ack(&mut self, now: Time, from: NodeId, probe: &Probe) {
-        if probe.nonce != self.nonce(probe.flags & flag::MULTICAST != 0) {
+        let flags = flag::MULTICAST | flag::BY_ADDRESS;
+        let other = match self.by {
+            Some(_) => probe.flags & flags != flags,
+            None => probe.flags & flag::BY_ADDRESS != 0,
+        };
+        if other || probe.nonce != self.nonce(probe.flags & flag::MULTICAST != 0) {
             return;
         }
         if let Ok(i) = self.members.binary_search_by_key(&from, |r| r.0) {

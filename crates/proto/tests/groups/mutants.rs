@@ -34,6 +34,7 @@ fn every_mutant_of_groups_is_caught_by_the_judge() {
         let expected = match mutant {
             Mutant::LeftTooEarly => " leaves ",
             Mutant::AddressLeaked => "not returned",
+            Mutant::OneForAll => "not full",
             _ => "does not reach",
         };
         (mutant, caught(mutant, expected))

@@ -159,3 +159,32 @@ fn forged_probes_get_few_answers_by_an_address() {
     // One for each 2 ms, and 512 at once.
     assert!((1_400..=1_520).contains(&answers), "{answers}");
 }
+
+/// An answer of a member counts only if it answers a probe of this address.
+#[test]
+fn an_answer_to_something_else_proves_no_address() {
+    for flags in [0, flag::MULTICAST, flag::BY_ADDRESS] {
+        let mut n = node(0, 0, Scheme::auto());
+        add(&mut n, 1);
+        prove(&mut n, ADDRESS, &[1, 2]);
+        let mut silent = Vec::new();
+        for now in 1..2_000 {
+            for (output, head) in drain(&mut n, at(now)) {
+                if let Output::Event(Event::AddressSilent { node, .. }) = output {
+                    silent.push(node);
+                }
+                let Some(probe) = probe_in(&head) else {
+                    continue;
+                };
+                answer(&mut n, 1, at(now), &head);
+                let stray = wire::Probe {
+                    flags,
+                    by: None,
+                    ..probe
+                };
+                n.packet(at(now), at(now), &header(2), &Frame::ProbeAck(stray));
+            }
+        }
+        assert_eq!(silent, [NodeId(2)], "{flags}");
+    }
+}

@@ -64,6 +64,11 @@ impl Subnet<'_> {
         machine.invariants();
         let snapshot = machine.snapshot();
         let known = self.now().saturating_sub(KNOWN.as_nanos() as u64);
+        // The coordinator learns nothing while it is stopped.
+        let known = match self.hosts[0].stopped > known {
+            true => 0,
+            false => known,
+        };
         while self.ended_at.front().is_some_and(|&at| at < known) {
             self.ended_at.pop_front();
         }
@@ -132,9 +137,21 @@ impl Subnet<'_> {
     /// A machine's timer has expired.
     pub(super) fn machine_due(&mut self, h: u32) {
         let host = &mut self.hosts[h as usize];
-        if host.due == self.fabric.now().0 {
+        if host.due == self.fabric.now().0 && host.stopped <= host.due {
             host.due = u64::MAX;
             self.drain(h);
+        }
+    }
+
+    /// A host that was stopped does what is due.
+    pub(super) fn resumes(&mut self, h: u32) {
+        let host = &mut self.hosts[h as usize];
+        let now = self.fabric.now().0;
+        if host.stopped <= now {
+            // What it was to do meanwhile is due now.
+            (host.due, host.wake, host.alarm) = (u64::MAX, now, u64::MAX);
+            self.drain(h);
+            self.step_when_free(h);
         }
     }
 
@@ -250,6 +267,15 @@ impl Subnet<'_> {
         self.trace.say(now, || format!("# {fault:?}"));
         match fault {
             Fault::Crash(host) => self.crash(host),
+            Fault::Stop(host, time) => {
+                let until = self.fabric.now() + time;
+                let stopped = &mut self.hosts[host.0 as usize].stopped;
+                *stopped = until.0.max(*stopped);
+                self.fabric.alarm(until, alarm::RESUME, host.0);
+                // Nobody hears from it what the network has forgotten.
+                let late = (time + EXCUSE).as_nanos() as u64;
+                self.judge.excuse_longer(now, now + late);
+            }
             Fault::PortDown(host) => {
                 for address in self.manager.port_down(host) {
                     self.forgotten(host, address, Duration::ZERO);
@@ -285,11 +311,17 @@ impl Subnet<'_> {
         self.after(news, Event::Lost(host.0, address));
     }
 
+    /// From when no host is stopped, at the earliest.
+    fn goes_on(&self) -> u64 {
+        let stopped = self.hosts.iter().map(|host| host.stopped).max();
+        stopped.unwrap_or(0).max(self.now())
+    }
+
     fn excuse(&mut self, host: HostId, address: AddressId, news: Duration) {
         let until = news + EXCUSE + 4 * self.scenario.message.1;
         let until = match self.judge.crashed.contains(HostId(0)) {
             true => u64::MAX,
-            false => self.now() + until.as_nanos() as u64,
+            false => self.goes_on() + until.as_nanos() as u64,
         };
         self.judge.forgotten(address, host, until);
     }

@@ -48,6 +48,8 @@ pub(crate) struct Host {
     pub(crate) parted: BTreeSet<u32>,
     pub(crate) bell: Rc<Cell<u64>>,
     pub(crate) dead: bool,
+    /// Until when the host's process is stopped.
+    pub(crate) stopped: u64,
     pub(crate) cpu_free: u64,
     /// When the driver wants to step next, and when the host's latest alarm rings.
     pub(crate) wake: u64,
@@ -68,6 +70,7 @@ impl Host {
             parted: BTreeSet::new(),
             bell: Rc::new(Cell::new(u64::MAX)),
             dead: false,
+            stopped: 0,
             cpu_free: 0,
             wake: u64::MAX,
             alarm: u64::MAX,

@@ -121,6 +121,13 @@ impl Judge {
         *excused = until.max(*excused);
     }
 
+    /// A host says nothing for a while, so what is not known at `now` may not be before `until`.
+    pub(crate) fn excuse_longer(&mut self, now: u64, until: u64) {
+        for excused in self.excused.values_mut().filter(|excused| **excused >= now) {
+            *excused = until.max(*excused);
+        }
+    }
+
     /// Nobody tells the hosts any more what the network forgets.
     pub(crate) fn coordinator_crashed(&mut self) {
         for until in self.excused.values_mut() {

@@ -43,6 +43,10 @@ pub struct Behaviour {
     pub silent_limit: bool,
     /// An address that the manager denies to every host.
     pub denied: Option<AddressId>,
+    /// A host that the manager denies every address but the context's.
+    pub barred: Option<HostId>,
+    /// A host that the manager never answers, but about the context's address.
+    pub unheard: Option<HostId>,
     /// Chance that a request is lost on its way, and again that its answer is.
     pub lost: f64,
 }
@@ -69,6 +73,8 @@ impl Behaviour {
             limit: u32::MAX,
             silent_limit: false,
             denied: None,
+            barred: None,
+            unheard: None,
             lost: 0.0,
         }
     }
@@ -211,9 +217,10 @@ impl Manager {
         (!lost).then_some(way)
     }
 
-    /// A request arrives. A manager that is down loses it.
+    /// A request arrives. A manager that is down loses it, and one may lose all of a host.
     pub(crate) fn arrive(&mut self, request: Request) {
-        if !self.down {
+        let unheard = self.behaviour.unheard == Some(request.host) && request.address != CONTEXT;
+        if !self.down && !unheard {
             self.queue.push_back(request);
             self.serve();
         }
@@ -313,7 +320,8 @@ impl Manager {
                 false => Answer::Refused(Refusal::Denied),
             };
         }
-        if self.behaviour.denied == Some(address) {
+        let barred = self.behaviour.barred == Some(host) && address != CONTEXT;
+        if barred || self.behaviour.denied == Some(address) {
             return Answer::Refused(Refusal::Denied);
         }
         if full && !self.behaviour.silent_limit {

@@ -52,6 +52,8 @@ mod alarm {
     pub(super) const EVENT: u32 = 2;
     /// A phase of the run ends.
     pub(super) const NOTHING: u32 = 3;
+    /// A host that was stopped goes on.
+    pub(super) const RESUME: u32 = 4;
 }
 
 /// Something that happens beside datagrams.

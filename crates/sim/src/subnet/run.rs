@@ -116,6 +116,10 @@ impl Subnet<'_> {
                 a: alarm::MACHINE,
                 b,
             } => self.machine_due(b),
+            Happening::Alarm {
+                a: alarm::RESUME,
+                b,
+            } => self.resumes(b),
             Happening::Alarm { a: alarm::EVENT, b } => {
                 if let Some(event) = self.events[b as usize].take() {
                     self.free.push(b);
@@ -132,11 +136,18 @@ impl Subnet<'_> {
         let at = match &event {
             Event::Tell(_, to, _) => Some(*to),
             Event::Answer(request, _) => Some(request.host.0),
-            Event::Lost(h, _) | Event::Create(h, ..) => Some(*h),
+            Event::Lost(h, _) | Event::Create(h, ..) | Event::Gone(h, _) => Some(*h),
+            Event::Take(k) => self.scenario.plans[*k].hosts.lowest().map(|host| host.0),
             _ => None,
         };
-        if at.is_some_and(|h| self.hosts[h as usize].dead) {
-            return;
+        if let Some(host) = at.map(|h| &self.hosts[h as usize]) {
+            // What happens to a host that is stopped waits for it.
+            if host.stopped > self.now() && !host.dead {
+                return self.at(host.stopped, event);
+            }
+            if host.dead && !matches!(event, Event::Take(_)) {
+                return;
+            }
         }
         match event {
             Event::Tell(from, to, message) => self.told(from, to, message),
@@ -190,10 +201,17 @@ impl Subnet<'_> {
         if shares != snapshot.dealt {
             self.complain(|| format!("no host has them: {shares} in shares, {snapshot:?}"));
         }
+        // One host that cannot join takes the pool from nobody.
+        let m = &self.scenario.manager;
+        let able = self.able();
+        let plenty = m.limit == u32::MAX && m.denied.is_none() && m.lost == 0.0;
+        if plenty && self.scenario.addresses > 8 && able.len() >= 3 && snapshot.spare < pool {
+            self.complain(|| format!("the pool is not full: {snapshot:?}"));
+        }
         let mut partly = 0;
         for address in self.manager.addresses() {
             let members = self.manager.members(address).common(&live);
-            let some = !members.is_empty() && members != live;
+            let some = !members.is_empty() && members != live && members != able;
             partly += u32::from(some && address != CONTEXT);
         }
         if partly > tried && live.len() >= 3 {
@@ -204,7 +222,15 @@ impl Subnet<'_> {
     /// Whether the manager refuses, or does not answer, what the hosts want.
     fn is_scarce(&self) -> bool {
         let m = &self.scenario.manager;
-        m.limit < u32::MAX || m.denied.is_some() || m.lost > 0.0
+        let lame = m.barred.or(m.unheard).is_some();
+        m.limit < u32::MAX || m.denied.is_some() || m.lost > 0.0 || lame
+    }
+
+    /// The hosts that live and whose joins the manager grants.
+    fn able(&self) -> HostSet {
+        let m = &self.scenario.manager;
+        let lame: HostSet = m.barred.or(m.unheard).into_iter().collect();
+        self.live().without(&lame)
     }
 
     /// Checks that little has happened since `unrest` was counted.
@@ -213,6 +239,10 @@ impl Subnet<'_> {
         let alone = self.judge.crashed.contains(HostId(0));
         let most = match self.is_scarce() && !alone {
             true => 40 * u64::from(self.scenario.hosts),
+            // A host that gets no answers goes on to ask.
+            false if self.scenario.manager.unheard.is_some() => {
+                4 * u64::from(self.scenario.addresses)
+            }
             false => 0,
         };
         if unrest > most {
@@ -231,7 +261,8 @@ impl Subnet<'_> {
         }
         self.until(CLOSE);
         for host in live.iter() {
-            if !self.hosts[host.0 as usize].machine.is_closed() {
+            let unheard = self.scenario.manager.unheard == Some(host);
+            if !self.hosts[host.0 as usize].machine.is_closed() && !unheard {
                 self.complain(|| format!("{host:?} is not closed"));
             }
         }
@@ -241,7 +272,9 @@ impl Subnet<'_> {
                 self.complain(|| format!("{address:?} has {members:?} after the end"));
             }
         }
-        if self.fabric.next_happening().is_some() {
+        // A host that gets no answers goes on to ask.
+        let unheard = self.scenario.manager.unheard.is_some();
+        if self.fabric.next_happening().is_some() && !unheard {
             self.complain(|| "no silence after the end".into());
         }
         for host in live.iter() {

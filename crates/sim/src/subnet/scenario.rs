@@ -51,6 +51,8 @@ pub enum Fault {
     Crash(HostId),
     /// The manager ends, and begins again after this time without its database.
     Restart(Duration),
+    /// A host's process is stopped for this time.
+    Stop(HostId, Duration),
     /// A host's port is down for a moment, so that the manager ends the host's memberships.
     PortDown(HostId),
 }
@@ -163,11 +165,12 @@ impl Scenario {
         let until = at.as_micros() as u64 + 50_000;
         for _ in 0..one(rng, &[0, 0, 0, 1, 3]) {
             let host = HostId(rng.below(u64::from(hosts)) as u32);
-            let fault = match rng.below(3) {
+            let fault = match rng.below(4) {
                 // The coordinator crashes more rarely: nothing new happens without it.
                 0 if host == HostId(0) && rng.chance(0.6) => continue,
                 0 => Fault::Crash(host),
                 1 => Fault::Restart(us(rng.below(3_000_000))),
+                2 => Fault::Stop(host, us(rng.below(20_000_000))),
                 _ => Fault::PortDown(host),
             };
             s.faults.push((us(rng.below(until)), fault));
@@ -187,6 +190,12 @@ impl Scenario {
         m.lost = one(rng, &[0.0, 0.0, 0.03, 0.15]);
         if rng.chance(0.1) {
             m.denied = Some(AddressId(1 + rng.below(5) as u32));
+        }
+        let lame = HostId(rng.below(u64::from(self.hosts)) as u32);
+        match rng.below(12) {
+            0 => m.barred = Some(lame),
+            1 => m.unheard = Some(lame),
+            _ => {}
         }
     }
 

@@ -47,6 +47,9 @@ impl Subnet<'_> {
             return; // an earlier alarm has overtaken this one
         }
         host.alarm = u64::MAX;
+        if host.stopped > now {
+            return;
+        }
         host.wake = match host.wake <= now {
             true => host.cpu_free.max(now),
             false => host.wake,
@@ -62,7 +65,7 @@ impl Subnet<'_> {
     pub(super) fn step_when_free(&mut self, h: u32) {
         let now = self.now();
         let host = &mut self.hosts[h as usize];
-        if !host.dead {
+        if !host.dead && host.stopped <= now {
             host.wake = host.wake.min(host.cpu_free.max(now));
             self.set_alarm(h);
         }

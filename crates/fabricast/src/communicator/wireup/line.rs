@@ -80,12 +80,12 @@ impl Line {
         }
     }
 
-    /// For which events on the connection the thread waits.
-    pub fn poll_fd(&self) -> PollFd<'_> {
-        let flags = match self.unsaid.is_empty() {
-            true => PollFlags::IN,
-            false => PollFlags::IN | PollFlags::OUT,
-        };
+    /// For which events on the connection the thread waits; whether it `reads` is for the caller to
+    /// say.
+    pub fn poll_fd(&self, reads: bool) -> PollFd<'_> {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, reads);
+        flags.set(PollFlags::OUT, !self.unsaid.is_empty());
         PollFd::new(&*self.stream, flags)
     }
 

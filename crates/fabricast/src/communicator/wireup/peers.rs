@@ -396,7 +396,9 @@ impl Watch {
     fn run(mut self, waker: &OwnedFd) {
         loop {
             let mut set = vec![PollFd::new(waker, PollFlags::IN)];
-            set.extend(self.lines.iter().map(Line::poll_fd));
+            // A process whose messages nobody takes is not read until somebody does.
+            let reads = |line: &Line| self.mail.has_room(line.rank);
+            set.extend(self.lines.iter().map(|line| line.poll_fd(reads(line))));
             let polled = poll(&mut set, None);
             if polled.is_err_and(|e| e != rustix::io::Errno::INTR) {
                 return;

@@ -1,4 +1,5 @@
-//! How many addresses there are: the configured range, and what refusals have taught.
+//! How many addresses there are: the configured range, and what refusals have taught. A manager
+//! that has no more addresses is not the same as one that is busy or does not answer.
 
 use core::time::Duration;
 
@@ -10,6 +11,10 @@ const RETRY_MIN: Duration = Duration::from_secs(1);
 /// Largest wait before the coordinator tries one more address.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
+/// First and largest wait after a manager has not answered, or has denied an address.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// How many addresses the coordinator may hold.
 pub(super) struct Capacity {
     range: u32,
@@ -18,6 +23,10 @@ pub(super) struct Capacity {
     backoff: Duration,
     /// When one address beyond the limit may be tried.
     retry: Time,
+    /// How long the coordinator tries none after the next failure that says nothing of how many
+    /// addresses there are, and until when it does now.
+    pause: Duration,
+    paused: Time,
     reason: Refusal,
 }
 
@@ -28,13 +37,16 @@ impl Capacity {
             limit: u32::MAX,
             backoff: RETRY_MIN,
             retry: Time::ZERO,
+            pause: PAUSE_MIN,
+            paused: Time::ZERO,
             reason: Refusal::NoAddresses,
         }
     }
 
     /// Whether one more address may be tried beside those held.
     pub(super) fn allows(&self, now: Time, held: u32) -> bool {
-        held < self.range && (held < self.limit || self.retry <= now)
+        let more = held < self.limit || self.retry <= now;
+        held < self.range && self.paused <= now && more
     }
 
     /// One more address is tried.
@@ -54,10 +66,20 @@ impl Capacity {
         self.retry = now + self.backoff;
     }
 
-    /// An address is proven; this many are held.
-    pub(super) fn proven(&mut self, held: u32) {
-        if held > self.limit {
-            self.limit = held;
+    /// The manager did not answer, or denies an address. That says nothing of how many there are.
+    pub(super) fn pause(&mut self, now: Time, why: Refusal) {
+        self.reason = why;
+        if self.paused <= now {
+            self.paused = now + self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// An address is proven; this many are.
+    pub(super) fn proven(&mut self, proven: u32) {
+        self.pause = PAUSE_MIN;
+        if proven > self.limit {
+            self.limit = proven;
             self.backoff = RETRY_MIN;
         }
     }
@@ -65,7 +87,8 @@ impl Capacity {
     /// When one more address may be tried, if it is not now.
     pub(super) fn retry(&self, now: Time, held: u32) -> Time {
         match held < self.range && !self.allows(now, held) {
-            true => self.retry,
+            true if held < self.limit => self.paused,
+            true => self.retry.max(self.paused),
             false => Time::NEVER,
         }
     }
@@ -73,5 +96,53 @@ impl Capacity {
     /// Why there are no more addresses.
     pub(super) fn reason(&self) -> Refusal {
         self.reason
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A manager that is full has room for one more at most; one that is busy has room again.
+    #[test]
+    fn busy_is_not_full() {
+        for (why, held_later) in [(Refusal::NoAnswer, 63), (Refusal::NoAddresses, 4)] {
+            let mut capacity = Capacity::new(64);
+            let now = Time::ZERO + SECOND;
+            match why {
+                Refusal::NoAnswer => capacity.pause(now, why),
+                _ => capacity.refused(now, 4, why),
+            }
+            assert!(!capacity.allows(now, 4));
+            let later = capacity.retry(now, 4);
+            assert!(later > now && later <= now + SECOND);
+            for held in 4..64 {
+                if capacity.allows(later, held) {
+                    capacity.tried(later, held);
+                    assert!(held <= held_later, "{why}: {held}");
+                } else {
+                    assert!(held > held_later, "{why}: {held}");
+                }
+            }
+        }
+    }
+
+    /// A manager that does not answer is asked more and more rarely, until it does.
+    #[test]
+    fn pauses_grow_until_an_address_is_proven() {
+        let mut capacity = Capacity::new(64);
+        let mut now = Time::ZERO + SECOND;
+        for _ in 0..20 {
+            capacity.pause(now, Refusal::NoAnswer);
+            now = capacity.retry(now, 0);
+        }
+        capacity.pause(now, Refusal::NoAnswer);
+        assert_eq!(capacity.retry(now, 0), now + PAUSE_MAX);
+        now = now + PAUSE_MAX;
+        capacity.proven(1);
+        capacity.pause(now, Refusal::NoAnswer);
+        assert_eq!(capacity.retry(now, 0), now + PAUSE_MIN);
     }
 }

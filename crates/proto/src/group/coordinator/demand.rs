@@ -21,7 +21,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const HOLD: Duration = Duration::from_secs(1);
 /// Time after which an address that was not used is taken back.
 const IDLE: Duration = Duration::from_secs(10);
-/// Most addresses that are taken back at the same time.
+/// Most addresses that are taken back at the same time, without those of hosts that do not answer.
 const TAKEN_BACK_MAX: usize = 2;
 
 impl Coordinator {
@@ -37,6 +37,12 @@ impl Coordinator {
         let Some(lowest) = hosts.lowest().filter(|_| hosts.contains(from)) else {
             return;
         };
+        // Only the lowest host has given an address of its share.
+        let grant = grant.filter(|_| from == lowest);
+        let known = self.groups.get(&id).and_then(|group| group.hosts.as_ref());
+        if known.is_some_and(|known| *known != hosts) {
+            return grant.map_or((), |grant| self.put_back(now, from, grant));
+        }
         let Some(group) = self.group(id, lowest) else {
             // The context has too many groups; this one uses what it finds.
             let none = Message::NoAddress(id, Refusal::NoAddresses);
@@ -51,7 +57,7 @@ impl Coordinator {
         if hosts == HostSet::first_hosts(self.count) {
             let context = self.addresses.get(&CONTEXT);
             if context.is_none_or(|entry| entry.phase != Phase::Proven) {
-                let none = Message::NoAddress(id, self.capacity.reason());
+                let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }
         } else if !self.live.includes(&hosts) {
@@ -68,7 +74,7 @@ impl Coordinator {
                 .get(&hosts)
                 .is_some_and(|set| set.address.is_none())
             {
-                let none = Message::NoAddress(id, self.capacity.reason());
+                let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }
         }
@@ -82,7 +88,11 @@ impl Coordinator {
     /// The group's last barrier is over at a host.
     pub(super) fn ended(&mut self, now: Time, from: HostId, id: GroupId, lowest: HostId) {
         // A connection may be faster than that of the lowest host, which tells of the creation.
-        if !self.groups.contains_key(&id) && !self.live.contains(lowest) {
+        if !self.groups.contains_key(&id) && (!self.live.contains(lowest) || from < lowest) {
+            return;
+        }
+        let known = self.groups.get(&id).and_then(|group| group.hosts.as_ref());
+        if known.is_some_and(|hosts| !hosts.contains(from)) {
             return;
         }
         if let Some(group) = self.group(id, lowest) {
@@ -92,9 +102,10 @@ impl Coordinator {
     }
 
     /// Groups of a host have sent bytes.
-    pub(super) fn sent(&mut self, now: Time, counts: &[(GroupId, u64)]) {
+    pub(super) fn sent(&mut self, now: Time, from: HostId, counts: &[(GroupId, u64)]) {
         for (id, bytes) in counts {
             let hosts = self.groups.get(id).and_then(|group| group.hosts.as_ref());
+            let hosts = hosts.filter(|hosts| hosts.contains(from));
             if let Some(set) = hosts.and_then(|hosts| self.sets.get_mut(hosts)) {
                 set.add(now, *bytes);
             }
@@ -126,16 +137,20 @@ impl Coordinator {
             }
             return;
         }
-        self.statistics.missed += 1;
-        self.pool.created(now, lowest, true);
+        // More addresses of the pool would not help a host that is set aside.
+        let able = self.able(now).includes(hosts);
+        self.statistics.missed += u64::from(able);
+        self.pool.created(now, lowest, able);
         self.replan = true;
         let mut spares = self.addresses.iter();
-        let spare = |entry: &Entry| entry.owner == Owner::Spare && entry.is_live();
+        let spare = |entry: &Entry| {
+            entry.owner == Owner::Spare && entry.is_live() && entry.hosts.includes(hosts)
+        };
         let proven = spares.find(|(_, entry)| spare(entry) && entry.phase == Phase::Proven);
         let address = proven.map(|(&address, _)| address);
         match address {
             Some(address) => self.retarget(now, address, hosts.clone(), Owner::Set),
-            None => match self.allocate(now) {
+            None => match able.then(|| self.allocate(now, hosts)).flatten() {
                 Some(address) => self.begin(now, address, hosts.clone(), Owner::Set),
                 None => drop(self.waiting.insert(hosts.clone())),
             },
@@ -147,7 +162,8 @@ impl Coordinator {
         let Some(entry) = self.addresses.get(&grant.address) else {
             return false;
         };
-        if entry.term != grant.term || !entry.is_live() || entry.owner != Owner::Dealt(lowest) {
+        let dealt = entry.owner == Owner::Dealt(lowest) && entry.hosts.includes(hosts);
+        if entry.term != grant.term || !entry.is_live() || !dealt {
             return false;
         }
         let has_one = self
@@ -257,26 +273,44 @@ impl Coordinator {
         set.map_or(0, |set| set.bytes(now).saturating_mul(outside))
     }
 
-    /// The set without an address that gains most.
+    /// The set without an address that gains most, of those whose hosts can all join.
     pub(super) fn neediest(&self, now: Time) -> Option<HostSet> {
-        let all = self.waiting.iter();
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let able = self.able(now);
+        let all = self.waiting.iter().filter(|hosts| able.includes(hosts));
         let best = all.max_by_key(|hosts| (self.gain(now, hosts), core::cmp::Reverse(*hosts)));
         best.cloned()
     }
 
     /// Takes an address back from where it is of less use.
     pub(super) fn make_room(&mut self, now: Time) {
-        let back = |entry: &&Entry| entry.phase == Phase::Withdrawing;
-        if self.addresses.values().filter(back).count() >= TAKEN_BACK_MAX {
+        // Hosts that do not say that they send no more. Addresses that they have joined would only
+        // wait for them, too.
+        let (mut back, mut silent) = (0, HostSet::new());
+        for entry in self.addresses.values() {
+            match entry.phase {
+                Phase::Withdrawing if entry.answers <= now => silent.extend(entry.awaited.iter()),
+                Phase::Withdrawing => {
+                    back += 1;
+                    self.again = self.again.min(entry.answers);
+                }
+                _ => {}
+            }
+        }
+        if back >= TAKEN_BACK_MAX {
             return;
         }
-        let needy = self.neediest(now);
-        let gain = needy.as_ref().map_or(0, |hosts| self.gain(now, hosts));
+        let Some(needy) = self.neediest(now) else {
+            return;
+        };
+        let gain = self.gain(now, &needy);
         let mut victim: Option<(u64, AddressId)> = None;
         for (&address, entry) in &self.addresses {
             let age = now.since(entry.since);
             let cost = match entry.owner {
-                _ if !entry.is_live() => continue,
+                _ if !entry.is_live() || entry.has_any(&silent) => continue,
                 Owner::Context => continue,
                 Owner::Set if entry.idle.is_some() => 0,
                 Owner::Set => match self.gain(now, &entry.hosts) {

@@ -1,5 +1,7 @@
 //! What the coordinator knows of one address that is not free.
 
+use std::collections::BTreeMap;
+
 use core::time::Duration;
 
 use crate::group::address::Refusal;
@@ -8,6 +10,12 @@ use crate::time::Time;
 
 /// Time between two proofs of an address that is proven: the network may forget unnoticed.
 pub(super) const VERIFY: Duration = Duration::from_secs(60);
+
+/// Time in which hosts must say that they send no more.
+pub(super) const WITHDRAWALS: Duration = Duration::from_secs(1);
+/// Time in which hosts must answer an order to join once another host has.
+pub(super) const ANSWERS: Duration = Duration::from_secs(5);
+
 /// For which groups an address is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
@@ -73,6 +81,13 @@ pub(super) struct Entry {
     pub(super) due: Time,
     /// Hosts of the context's address that the manager has refused; `due` says when they try again.
     pub(super) refused: bool,
+    /// Why the manager has refused hosts of `asked` another address.
+    pub(super) refusals: BTreeMap<HostId, Refusal>,
+    /// Until when hosts must answer: those of `asked` if others have, those of `awaited`, or those
+    /// of `leaving` if the address is left by all.
+    pub(super) answers: Time,
+    /// Proofs that nobody answered: each time another host proves.
+    pub(super) unheard: u32,
     /// Why the address is given up: it is left even where it could be used again.
     pub(super) abandoned: Option<Refusal>,
     /// When the owner got the address.
@@ -102,6 +117,9 @@ impl Entry {
             tries: 0,
             due: now,
             refused: false,
+            refusals: BTreeMap::new(),
+            answers: Time::NEVER,
+            unheard: 0,
             abandoned: None,
             since: now,
             idle: None,
@@ -119,6 +137,32 @@ impl Entry {
         self.is_live() && matches!(self.owner, Owner::Spare | Owner::Dealt(_))
     }
 
+    /// A host is told to join, and has not answered.
+    pub(super) fn ask(&mut self, now: Time, host: HostId) {
+        self.joined.remove(host);
+        self.asked.insert(host);
+        self.refusals.remove(&host);
+        self.answers = now + ANSWERS;
+    }
+
+    /// A host is no member any more, or is about to be none.
+    pub(super) fn forget(&mut self, host: HostId) {
+        self.asked.remove(host);
+        self.joined.remove(host);
+        self.refusals.remove(&host);
+        self.unprove(host);
+    }
+
+    /// When the hosts that have not answered the order to join are late; `NEVER` if all have, or
+    /// if none has: then it may be the manager that does not answer.
+    pub(super) fn late(&self) -> Time {
+        let some = !self.joined.is_empty() || !self.refusals.is_empty();
+        match self.is_live() && some && !self.asked.is_empty() && self.owner != Owner::Context {
+            true => self.answers,
+            false => Time::NEVER,
+        }
+    }
+
     /// A host's membership is not what it was: no proof holds for it.
     pub(super) fn unprove(&mut self, host: HostId) {
         self.proven.remove(host);
@@ -133,6 +177,23 @@ impl Entry {
         let rested = self.leaving.is_empty() && self.rest <= now;
         let member = |host| self.joined.contains(host) || self.asked.contains(host);
         rested || hosts.iter().all(member)
+    }
+
+    /// Whether the address may be used again by hosts that are not among `leaving`, which have not
+    /// said in time that they have left. If the network still delivers to them, they drop that.
+    pub(super) fn is_left(&self, now: Time) -> bool {
+        self.is_almost_left() && self.answers <= now && self.rest <= now
+    }
+
+    /// Whether hosts that were told to leave are all that the address has.
+    pub(super) fn is_almost_left(&self) -> bool {
+        let left = self.asked.is_empty() && self.joined.is_empty() && self.proof.is_none();
+        self.phase == Phase::Leaving && left
+    }
+
+    /// Whether any of these hosts is a member.
+    pub(super) fn has_any(&self, hosts: &HostSet) -> bool {
+        !self.joined.common(hosts).is_empty() || !self.asked.common(hosts).is_empty()
     }
 
     /// Whether no host is a member.

@@ -16,13 +16,16 @@ use super::statistics::{CoordinatorStatistics, Snapshot};
 use crate::id::{AddressId, GroupId};
 use crate::time::Time;
 
+mod aside;
 mod capacity;
 mod demand;
 mod entry;
+mod faults;
 mod pool;
 mod sets;
 mod terms;
 
+use aside::Aside;
 use capacity::Capacity;
 use entry::{Entry, Owner, Phase, VERIFY};
 use pool::Pool;
@@ -48,6 +51,10 @@ pub(super) struct Coordinator {
     groups: BTreeMap<GroupId, Group>,
     capacity: Capacity,
     pool: Pool,
+    /// Hosts that could not join what others have joined.
+    aside: BTreeMap<HostId, Aside>,
+    /// When to plan again: an address has rested, or hosts have not answered in time.
+    again: Time,
     /// Free addresses that are not used before a time.
     resting: BTreeMap<AddressId, Time>,
     range: u32,
@@ -83,6 +90,8 @@ impl Coordinator {
             groups: BTreeMap::new(),
             capacity: Capacity::new(config.addresses),
             pool: Pool::new(config.strategy, config.hosts),
+            aside: BTreeMap::new(),
+            again: Time::NEVER,
             resting: BTreeMap::new(),
             range: config.addresses,
             last: 0,
@@ -105,7 +114,7 @@ impl Coordinator {
             Message::Withdrawn(address) => self.withdrawn(now, from, address),
             Message::Left(address) => self.left(now, from, address),
             Message::Proved(address, silent) => self.proved(now, from, address, &silent),
-            Message::Unreached(address) => self.unreached(now, address),
+            Message::Unreached(address) => self.unreached(now, from, address),
             Message::Created {
                 group,
                 hosts,
@@ -118,7 +127,7 @@ impl Coordinator {
             }
             Message::PutBack(grant) => self.put_back(now, from, grant),
             Message::Ended { group, lowest } => self.ended(now, from, group, lowest),
-            Message::Sent(counts) => self.sent(now, &counts),
+            Message::Sent(counts) => self.sent(now, from, &counts),
             // The others go to hosts.
             _ => {}
         }
@@ -127,6 +136,7 @@ impl Coordinator {
     /// A host is gone.
     pub(super) fn gone(&mut self, now: Time, host: HostId) {
         if self.live.remove(host) {
+            self.aside.remove(&host);
             self.forget_user(now, host);
             self.forget_member(now, host);
             self.replan = true;
@@ -141,6 +151,14 @@ impl Coordinator {
         for address in due {
             self.advance(now, address);
         }
+        let late = self.addresses.iter();
+        let late = late.filter(|(_, entry)| entry.late() <= now);
+        let late: Vec<_> = late.map(|(&address, _)| address).collect();
+        for address in late {
+            self.unanswered_orders(now, address);
+        }
+        let pauses = self.end_pauses(now);
+        self.replan |= self.again <= now;
         let lingering = self.end_lingering(now);
         if self.pool.window() <= now {
             let spares = self.spares();
@@ -150,24 +168,32 @@ impl Coordinator {
             self.replan = true;
         }
         self.resting.retain(|_, until| *until > now);
-        let wanted = !self.waiting.is_empty() || self.spares() < self.pool.target();
-        let wanted = wanted && self.live.len() >= MULTICAST_MIN;
-        if wanted && self.capacity.allows(now, self.held()) {
+        let able = self.able(now);
+        let mut waiting = self.waiting.iter();
+        let wanted = waiting.any(|hosts| able.includes(hosts));
+        let wanted = wanted || self.spares() < self.pool.target();
+        let wanted = wanted && able.len() >= MULTICAST_MIN;
+        if wanted && self.capacity.allows(now, self.held(now)) {
             self.replan = true;
         }
         if core::mem::take(&mut self.replan) {
             self.plan(now);
         }
         let mut next = lingering.min(self.pool.window());
+        next = next.min(pauses).min(self.again);
         if wanted {
             let rested = self.resting.values().copied().min();
-            next = next.min(self.capacity.retry(now, self.held()));
+            next = next.min(self.capacity.retry(now, self.held(now)));
             next = next.min(rested.unwrap_or(Time::NEVER));
             if let Some(until) = self.waits_for_leaves(now) {
                 next = next.min(until);
             }
+            let leaving = self.addresses.values().filter(|e| e.is_almost_left());
+            let left = leaving.map(|entry| entry.answers.max(entry.rest));
+            next = next.min(left.filter(|&at| at > now).min().unwrap_or(Time::NEVER));
         }
         for entry in self.addresses.values() {
+            next = next.min(entry.late());
             let joins = entry.phase == Phase::Joining && !entry.refused;
             let waits = joins && !entry.joined.includes(&entry.hosts.common(&self.live));
             if entry.is_live() && entry.proof.is_none() && !waits {
@@ -179,7 +205,11 @@ impl Coordinator {
 
     /// Counts what the coordinator has at this moment.
     pub(super) fn snapshot(&self, snapshot: &mut Snapshot) {
-        snapshot.taken = self.addresses.len() as u32;
+        let taken = self
+            .addresses
+            .values()
+            .filter(|entry| !entry.is_almost_left());
+        snapshot.taken = taken.count() as u32;
         snapshot.spare = self.spares();
         let dealt = |entry: &&Entry| entry.is_live() && matches!(entry.owner, Owner::Dealt(_));
         snapshot.dealt = self.addresses.values().filter(dealt).count() as u32;
@@ -189,6 +219,7 @@ impl Coordinator {
         let addresses = self.addresses.len() + self.resting.len() + self.orders.len();
         let users: usize = self.sets.values().map(|set| set.users.len()).sum();
         let sets = self.sets.len() + self.waiting.len() + self.groups.len() + users;
+        snapshot.aside = self.aside.len() as u32;
         snapshot.entries += (addresses + sets) as u32;
     }
 
@@ -203,6 +234,11 @@ impl Coordinator {
                 assert!(self.live.includes(part), "{address:?}: {part:?}");
             }
             assert!(entry.joined.includes(&entry.proven), "{address:?}");
+            let mut refused = entry.refusals.keys();
+            assert!(
+                refused.all(|&host| entry.asked.contains(host)),
+                "{address:?}"
+            );
             if entry.is_live() {
                 let back = entry.leaving.common(&entry.hosts);
                 assert!(back.is_empty(), "{address:?}: {back:?}");
@@ -228,12 +264,13 @@ impl Coordinator {
             let set = self.sets.get(hosts).expect("a set that waits");
             assert!(set.address.is_none() && !set.users.is_empty(), "{hosts:?}");
         }
-        assert!(self.held() <= self.range + self.addresses.len() as u32);
     }
 
     /// Addresses that work or may come to work, without the context's.
-    fn held(&self) -> u32 {
-        let works = |entry: &&Entry| entry.owner != Owner::Context && entry.abandoned.is_none();
+    fn held(&self, now: Time) -> u32 {
+        let works = |entry: &&Entry| {
+            entry.owner != Owner::Context && entry.abandoned.is_none() && !entry.is_left(now)
+        };
         self.addresses.values().filter(works).count() as u32
     }
 
@@ -243,9 +280,9 @@ impl Coordinator {
         self.addresses.values().filter(spare).count() as u32
     }
 
-    /// A free address, if one may be tried.
-    fn allocate(&mut self, now: Time) -> Option<AddressId> {
-        let held = self.held();
+    /// A free address for these hosts, if one may be tried.
+    fn allocate(&mut self, now: Time, hosts: &HostSet) -> Option<AddressId> {
+        let held = self.held(now);
         if !self.capacity.allows(now, held) {
             return None;
         }
@@ -254,8 +291,9 @@ impl Coordinator {
             AddressId((number % u64::from(self.range)) as u32 + 1)
         });
         let mut following = following;
+        let serves = |entry: &Entry| entry.is_left(now) && entry.leaving.common(hosts).is_empty();
         let free = following.find(|address| {
-            !self.addresses.contains_key(address) && !self.resting.contains_key(address)
+            self.addresses.get(address).is_none_or(serves) && !self.resting.contains_key(address)
         })?;
         self.last = free.0;
         self.capacity.tried(now, held);
@@ -283,11 +321,9 @@ impl Coordinator {
 
     /// Gives free addresses to those who wait for one, and fills the pool.
     fn plan(&mut self, now: Time) {
-        if self.live.len() < MULTICAST_MIN {
-            return;
-        }
+        self.again = Time::NEVER;
         while let Some(hosts) = self.neediest(now) {
-            let Some(address) = self.allocate(now) else {
+            let Some(address) = self.allocate(now, &hosts) else {
                 break;
             };
             self.begin(now, address, hosts, Owner::Set);
@@ -295,14 +331,16 @@ impl Coordinator {
         while self.waits_for_leaves(now).is_none() {
             let joining = |entry: &&Entry| entry.is_spare() && entry.phase == Phase::Joining;
             let joining = self.addresses.values().filter(joining).count();
-            if self.spares() >= self.pool.target() || joining >= REPLACED_MAX {
+            let (enough, able) = (self.spares() >= self.pool.target(), self.able(now));
+            if enough || joining >= REPLACED_MAX || able.len() < MULTICAST_MIN {
                 break;
             }
-            let Some(address) = self.allocate(now) else {
+            let Some(address) = self.allocate(now, &able) else {
                 break;
             };
-            self.begin(now, address, self.live.clone(), Owner::Spare);
+            self.begin(now, address, able, Owner::Spare);
         }
+        self.widen(now);
         if !self.waiting.is_empty() {
             self.make_room(now);
         }
@@ -323,14 +361,15 @@ impl Coordinator {
                 }
             }
             let share = |host| shares.get(&host).copied().unwrap_or(0);
-            let Some(host) = self.pool.neediest(&self.live, share) else {
-                return;
+            let Some(entry) = self.addresses.get_mut(&address) else {
+                continue;
             };
-            if let Some(entry) = self.addresses.get_mut(&address) {
+            let hosts = entry.hosts.common(&self.live);
+            if let Some(host) = self.pool.neediest(&hosts, share) {
                 entry.owner = Owner::Dealt(host);
                 let term = entry.term;
                 let grant = Grant { address, term };
-                self.orders.push_back((host, Message::Share(grant)));
+                self.orders.push_back((host, Message::Share(grant, hosts)));
             }
         }
     }

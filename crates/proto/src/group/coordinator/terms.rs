@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use super::entry::{Entry, Owner, Phase, Proof, VERIFY};
+use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS};
 use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
-use crate::group::holder::CONTEXT;
+use crate::group::holder::{CONTEXT, MULTICAST_MIN};
 use crate::group::hosts::{HostId, HostSet};
 use crate::group::message::{Grant, Message};
 use crate::id::AddressId;
@@ -53,14 +53,20 @@ impl Coordinator {
             return;
         };
         let of = (owner == Owner::Set).then_some(&hosts);
-        for host in hosts.common(&self.live).iter() {
-            if !entry.joined.contains(host) {
-                entry.asked.insert(host);
-            }
+        entry.unheard = 0;
+        let all = hosts.common(&self.live);
+        let new: Vec<_> = all.without(&entry.joined).iter().collect();
+        for host in &new {
+            entry.ask(now, *host);
+        }
+        for host in all.iter() {
             let grant = Grant { address, term };
             let hosts = of.cloned();
             let join = Message::Join { grant, hosts };
             self.orders.push_back((host, join));
+        }
+        for host in new {
+            self.tries(now, address, host);
         }
         self.advance(now, address);
     }
@@ -81,7 +87,7 @@ impl Coordinator {
     }
 
     /// Tells members that are not to be members to leave.
-    fn leave_outside(&mut self, address: AddressId) {
+    pub(super) fn leave_outside(&mut self, address: AddressId) {
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
@@ -90,10 +96,8 @@ impl Coordinator {
             .filter(|&host| !entry.hosts.contains(host))
             .collect();
         for host in outside {
-            entry.asked.remove(host);
-            entry.joined.remove(host);
+            entry.forget(host);
             entry.leaving.insert(host);
-            entry.unprove(host);
             self.orders.push_back((host, Message::Leave(address)));
         }
     }
@@ -107,6 +111,7 @@ impl Coordinator {
             return;
         }
         entry.phase = Phase::Withdrawing;
+        entry.answers = now + WITHDRAWALS;
         entry.idle = None;
         entry.awaited = entry.asked.clone();
         entry.awaited.extend(entry.joined.iter());
@@ -115,7 +120,7 @@ impl Coordinator {
         }
         let (owner, hosts, why) = (entry.owner, entry.hosts.clone(), entry.abandoned);
         if owner == Owner::Set {
-            let why = why.unwrap_or(self.capacity.reason());
+            let why = why.unwrap_or(self.why_none(&hosts));
             self.set_without_address(&hosts, why);
         }
         self.advance(now, address);
@@ -130,12 +135,17 @@ impl Coordinator {
             return;
         }
         entry.abandoned = Some(why);
+        self.statistics.given_up[why.index()] += 1;
         match why {
-            Refusal::Denied => self.rest(address, now + BAN),
+            Refusal::Denied => {
+                self.rest(address, now + BAN);
+                self.capacity.pause(now, why);
+            }
+            Refusal::NoAnswer | Refusal::Gone => self.capacity.pause(now, why),
             // The network of some managers never says that it has no more addresses: it just does
             // not forward.
-            _ => {
-                let held = self.held();
+            Refusal::NoAddresses | Refusal::Unproven => {
+                let held = self.held(now);
                 self.capacity.refused(now, held, why);
             }
         }
@@ -148,9 +158,12 @@ impl Coordinator {
             && entry.asked.remove(host)
         {
             entry.joined.insert(host);
+            entry.refusals.remove(&host);
+            entry.answers = now + ANSWERS;
             if entry.untold.contains(host) {
                 entry.due = now;
             }
+            self.judge_refusals(now, address);
             self.advance(now, address);
         }
     }
@@ -167,16 +180,17 @@ impl Coordinator {
             entry.refused = true;
             entry.due = entry.due.max(now + VERIFY);
         } else {
-            self.give_up(now, address, why);
+            entry.refusals.insert(host, why);
+            self.judge_refusals(now, address);
         }
     }
 
     /// A host says that the network has forgotten its membership. It joins again by itself.
     pub(super) fn lost(&mut self, now: Time, host: HostId, address: AddressId) {
         if let Some(entry) = self.addresses.get_mut(&address)
-            && entry.joined.remove(host)
+            && entry.joined.contains(host)
         {
-            entry.asked.insert(host);
+            entry.ask(now, host);
             entry.unprove(host);
             self.unproven(now, address);
             // The tables of before may still be there, for the manager to empty.
@@ -221,6 +235,7 @@ impl Coordinator {
         if silent.len() + 1 >= proof.of.len() && !silent.is_empty() {
             // Answers come by the address, too: perhaps they do not reach the prover.
             silent.insert(host);
+            entry.unheard = entry.unheard.wrapping_add(1);
         }
         let answered = proof.of.without(&silent).common(&entry.joined);
         entry.proven.extend(answered.iter());
@@ -247,9 +262,10 @@ impl Coordinator {
     }
 
     /// A sender has noticed that an address does not reach a member.
-    pub(super) fn unreached(&mut self, now: Time, address: AddressId) {
+    pub(super) fn unreached(&mut self, now: Time, from: HostId, address: AddressId) {
         if let Some(entry) = self.addresses.get_mut(&address)
             && entry.phase == Phase::Proven
+            && entry.joined.contains(from)
             && entry.proof.is_none()
         {
             entry.due = entry.due.min(now + RECHECK);
@@ -283,14 +299,17 @@ impl Coordinator {
                 if is_kept {
                     entry.untold.insert(host);
                 }
-                entry.joined.remove(host);
                 entry.unprove(host);
-                entry.asked.insert(host);
+                entry.ask(now, host);
                 self.orders.push_back((host, Message::Rejoin(address)));
             }
         }
         if entry.tries >= PROOFS && address != CONTEXT {
-            self.give_up(now, address, Refusal::Unproven);
+            let needed = entry.hosts.common(&self.live);
+            match silent.includes(&needed) {
+                true => self.give_up(now, address, Refusal::Unproven),
+                false => self.set_aside(now, address, silent, Refusal::Unproven),
+            }
         }
     }
 
@@ -356,7 +375,6 @@ impl Coordinator {
     }
 
     fn become_proven(&mut self, now: Time, address: AddressId, needed: &HostSet) {
-        let held = self.held();
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
@@ -367,7 +385,11 @@ impl Coordinator {
         if entry.owner == Owner::Spare {
             self.pool.replaced(now.since(entry.since));
         }
-        self.capacity.proven(held);
+        // One that is being tried beside it may not work.
+        let works = |entry: &&Entry| entry.owner != Owner::Context && entry.phase == Phase::Proven;
+        let work = self.addresses.values().filter(works).count();
+        self.capacity.proven(work as u32);
+        self.bring_back(address, needed);
         for host in needed.iter() {
             self.orders.push_back((host, Message::Proven(address)));
         }
@@ -375,8 +397,11 @@ impl Coordinator {
     }
 
     fn prove(&mut self, address: AddressId, needed: HostSet) {
-        let (Some(prover), Some(entry)) = (needed.lowest(), self.addresses.get_mut(&address))
-        else {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        let turn = entry.unheard % needed.len().max(1);
+        let Some(prover) = needed.iter().nth(turn as usize) else {
             return;
         };
         self.statistics.proofs += 1;
@@ -396,7 +421,8 @@ impl Coordinator {
             let next = match self.neediest(now) {
                 Some(hosts) => Some((hosts, Owner::Set)),
                 None if self.spares() < self.pool.target() => {
-                    Some((self.live.clone(), Owner::Spare))
+                    let able = self.able(now);
+                    (able.len() >= MULTICAST_MIN).then_some((able, Owner::Spare))
                 }
                 None => None,
             };
@@ -409,6 +435,7 @@ impl Coordinator {
             return;
         };
         entry.phase = Phase::Leaving;
+        entry.answers = now + ANSWERS;
         entry.hosts = HostSet::new();
         self.leave_outside(address);
         self.advance(now, address);
@@ -416,7 +443,11 @@ impl Coordinator {
 
     /// Begins the first term of a free address.
     pub(super) fn begin(&mut self, now: Time, address: AddressId, hosts: HostSet, owner: Owner) {
-        self.addresses.insert(address, Entry::new(now, owner));
+        let mut entry = Entry::new(now, owner);
+        if let Some(before) = self.addresses.remove(&address) {
+            entry.leaving = before.leaving;
+        }
+        self.addresses.insert(address, entry);
         self.retarget(now, address, hosts, owner);
     }
 
@@ -427,16 +458,15 @@ impl Coordinator {
             let Some(entry) = self.addresses.get_mut(&address) else {
                 continue;
             };
-            entry.asked.remove(host);
-            entry.joined.remove(host);
+            entry.forget(host);
             entry.leaving.remove(host);
             entry.awaited.remove(host);
-            entry.unprove(host);
             entry.proof.take_if(|proof| proof.prover == host);
             if entry.owner == Owner::Dealt(host) {
                 // Nobody can tell whether the host gave it to a group: all hosts are asked.
                 self.withdraw(now, address);
             }
+            self.judge_refusals(now, address);
             self.advance(now, address);
         }
     }

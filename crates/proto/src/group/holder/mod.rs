@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use core::time::Duration;
+
 use super::address::{Action, Input, Refusal, State};
 use super::border::{Config, Output};
 use super::hosts::{HostId, HostSet};
@@ -24,6 +26,10 @@ use held::Held;
 
 /// Fewest hosts of a group that uses multicast. A smaller group has one receiver.
 pub(in crate::group) const MULTICAST_MIN: u32 = 3;
+
+/// How long a group waits for an address of its own ([`Strategy::Basic`]). If a host or the manager
+/// has not answered by then, the group may get one later.
+const READY: Duration = Duration::from_secs(10);
 
 /// The context's own address, which all hosts join before groups exist.
 pub(in crate::group) const CONTEXT: AddressId = AddressId(0);
@@ -50,8 +56,8 @@ pub(in crate::group) struct Holder {
     strategy: Strategy,
     held: BTreeMap<AddressId, Held>,
     groups: BTreeMap<GroupId, Group>,
-    /// Addresses that this host may give to groups.
-    share: VecDeque<Grant>,
+    /// Addresses that this host may give to groups, each with its members.
+    share: VecDeque<(Grant, HostSet)>,
     /// Addresses of the share that were taken for a group which has not been created yet.
     taken: BTreeSet<Grant>,
     /// Addresses for which probes are under way, with the hosts that are to be probed after that.
@@ -60,6 +66,8 @@ pub(in crate::group) struct Holder {
     closed: bool,
     /// Requests under way.
     requests: u32,
+    /// Groups that wait for their address, and until when.
+    early: BTreeSet<(Time, GroupId)>,
     /// Groups with bytes to report, and when the report is due.
     unreported: BTreeSet<GroupId>,
     report: Time,
@@ -81,6 +89,7 @@ impl Holder {
             gone: HostSet::new(),
             closed: false,
             requests: 0,
+            early: BTreeSet::new(),
             unreported: BTreeSet::new(),
             report: Time::NEVER,
             outputs: VecDeque::new(),
@@ -113,13 +122,13 @@ impl Holder {
             return None;
         }
         let held = &self.held;
-        let at = self.share.iter().position(|grant| {
+        let at = self.share.iter().position(|(grant, members)| {
             let held = held.get(&grant.address);
             held.is_some_and(|held| {
                 held.term == Some(grant.term) && held.may_send() && held.hosts.is_none()
-            })
+            }) && members.includes(hosts)
         })?;
-        let grant = self.share.remove(at)?;
+        let (grant, _) = self.share.remove(at)?;
         self.taken.insert(grant);
         if let Some(held) = self.held.get_mut(&grant.address) {
             held.hosts = Some(hosts.clone());
@@ -171,7 +180,7 @@ impl Holder {
                 grant,
             });
         }
-        let mut group = Group {
+        let group = Group {
             hosts,
             grant,
             by: None,
@@ -184,8 +193,10 @@ impl Holder {
         };
         let by = self.select(&group.hosts);
         let ready = group.ready;
-        group.by = None;
         self.groups.insert(id, group);
+        if !ready {
+            self.early.insert((now + READY, id));
+        }
         // The driver learns the address first, so that the first packet goes by it.
         self.switch(now, id, by);
         if by.is_none() {
@@ -206,6 +217,7 @@ impl Holder {
             return;
         };
         self.unreported.remove(&id);
+        self.early.remove(&(group.created + READY, id));
         if let Some(address) = group.by {
             self.unused(now, address);
         }
@@ -240,7 +252,8 @@ impl Holder {
             Input::Lost => self.statistics.lost += 1,
             Input::Joined => {
                 held.joined = Some(now);
-                if let Some(requested) = held.requested {
+                let waits = matches!(held.state, State::Requested | State::RequestedAgain);
+                if let Some(requested) = held.requested.filter(|_| waits) {
                     self.statistics.join_time.note(now.since(requested));
                 }
             }
@@ -281,10 +294,10 @@ impl Holder {
             Message::Prove(address, hosts) => self.prove(address, hosts),
             Message::Proven(address) => self.is_proven(now, address),
             Message::Unproven(address) => self.input(now, address, Input::Unproven),
-            Message::Share(grant) => {
+            Message::Share(grant, members) => {
                 let held = self.held.get(&grant.address);
                 if held.is_some_and(|held| held.term == Some(grant.term)) {
-                    self.share.push_back(grant);
+                    self.share.push_back((grant, members));
                 }
             }
             Message::Withdraw(address) => {
@@ -294,23 +307,28 @@ impl Holder {
                 }
             }
             Message::Leave(address) => {
-                self.share.retain(|grant| grant.address != address);
+                self.share.retain(|(grant, _)| grant.address != address);
                 match self.held.contains_key(&address) {
                     true => self.input(now, address, Input::Leave),
                     false => self.tell(Message::Left(address)),
                 }
             }
             Message::NoAddress(group, why) => {
-                if let Some(group) = self.groups.get_mut(&group) {
-                    group.reason = Some(why);
-                    let counts = !core::mem::replace(&mut group.counted, true);
-                    self.statistics.unaddressed[why.index()] += u64::from(counts);
-                }
-                self.ready(group);
+                self.has_none(group, why);
             }
             // The others go to the coordinator.
             _ => {}
         }
+    }
+
+    /// A group has no address of its own for now, and is used without.
+    fn has_none(&mut self, id: GroupId, why: Refusal) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.reason = Some(why);
+            let counts = !core::mem::replace(&mut group.counted, true);
+            self.statistics.unaddressed[why.index()] += u64::from(counts);
+        }
+        self.ready(id);
     }
 
     /// A host is gone.
@@ -505,7 +523,7 @@ impl Holder {
     }
 
     fn withdraw(&mut self, now: Time, address: AddressId) {
-        self.share.retain(|grant| grant.address != address);
+        self.share.retain(|(grant, _)| grant.address != address);
         self.taken.retain(|grant| grant.address != address);
         match self.held.get_mut(&address) {
             Some(held) => {
@@ -659,6 +677,7 @@ impl Holder {
         if let Some(group) = self.groups.get_mut(&id)
             && !core::mem::replace(&mut group.ready, true)
         {
+            self.early.remove(&(group.created + READY, id));
             self.outputs.push_back(Output::Ready(id));
         }
     }

@@ -4,13 +4,15 @@ use core::time::Duration;
 
 use super::held::Held;
 use super::{CONTEXT, Holder};
-use crate::group::address::{Input, State};
+use crate::group::address::{Input, Refusal, State};
 use crate::group::message::{Message, SENT_MAX};
 use crate::id::AddressId;
 use crate::time::Time;
 
 /// Most requests of a host that the manager has not answered.
 const REQUESTS_MAX: u32 = 16;
+/// Most requests to leave that the manager has not answered, while hosts wait to join.
+const LEAVES_MAX: u32 = 12;
 /// How long a host waits for the manager's first answer. The layer below repeats single datagrams;
 /// this timeout is for answers that never come.
 const ANSWER_MIN: Duration = Duration::from_secs(1);
@@ -39,6 +41,14 @@ impl Holder {
             let stays = |held: &Held| held.state != State::Leaving;
             let mut next: Vec<_> = next.map(|(&a, held)| (stays(held), a)).collect();
             next.sort_unstable();
+            // A manager that answers no leave keeps no join waiting.
+            let leave = |held: &&Held| held.asked && held.state == State::Leaving;
+            let leaves = self.held.values().filter(leave).count();
+            let most = (LEAVES_MAX as usize).saturating_sub(leaves);
+            let joins = next.iter().filter(|(stays, _)| *stays).count();
+            if joins > 0 && next.len() - joins > most {
+                next.drain(most..next.len() - joins);
+            }
             next.truncate((REQUESTS_MAX - self.requests) as usize);
             for (_, address) in next {
                 self.request(now, address);
@@ -47,9 +57,16 @@ impl Holder {
         if self.report <= now {
             self.report(now);
         }
+        while let Some(&(until, id)) = self.early.first()
+            && until <= now
+        {
+            self.early.remove(&(until, id));
+            self.has_none(id, Refusal::NoAnswer);
+        }
+        let ready = self.early.first().map_or(Time::NEVER, |(until, _)| *until);
         let turn = self.requests < REQUESTS_MAX;
         let first = self.held.values().map(|held| held.deadline(turn)).min();
-        first.unwrap_or(Time::NEVER).min(self.report)
+        first.unwrap_or(Time::NEVER).min(self.report).min(ready)
     }
 
     /// Sends a request to the manager.

@@ -30,6 +30,7 @@ impl Holder {
 
     fn entries(&self) -> usize {
         let addresses = self.held.len() + self.share.len() + self.taken.len() + self.proving.len();
-        addresses + self.groups.len() + self.unreported.len() + self.outputs.len()
+        let groups = self.groups.len() + self.early.len() + self.unreported.len();
+        addresses + groups + self.outputs.len()
     }
 }

@@ -13,13 +13,19 @@ impl World {
         HostSet::first_hosts(self.scenario.hosts).without(&self.judge.crashed)
     }
 
+    /// The live hosts that can join addresses.
+    fn able(&self) -> HostSet {
+        let m = &self.scenario.manager;
+        let lame: HostSet = m.barred.or(m.unheard).or(m.deaf).into_iter().collect();
+        self.live().without(&lame)
+    }
+
     /// Most messages that the coordinator may send in the whole run.
     fn messages_most(&self) -> u64 {
         let hosts = u64::from(self.scenario.hosts);
         let groups = u64::from(self.created);
         // Where addresses are refused, one more is tried every minute at most, by all hosts.
-        let manager = &self.scenario.manager;
-        let limited = manager.limit < u32::MAX || manager.denied.is_some() || manager.lost > 0.0;
+        let limited = self.scenario.is_scarce() || self.scenario.stops > 0;
         let tries = if limited { 30 } else { 0 };
         hosts * (8 * groups + 8 * self.forgotten + 12 * tries + 60)
     }
@@ -76,9 +82,8 @@ impl World {
         }
         let faults = self.scenario.crashes + self.scenario.losses;
         let whole = faults == 0 && self.scenario.groups < 100;
-        let able = self.scenario.addresses >= 40 && self.scenario.manager.limit == u32::MAX;
-        let quiet = self.scenario.manager.lost == 0.0 && self.scenario.manager.denied.is_none();
-        if whole && able && quiet {
+        let able = self.scenario.addresses >= 40;
+        if whole && able && !self.scenario.is_scarce() {
             for &(host, id) in self.judge.by.keys() {
                 let machine = self.hosts[host.0 as usize].as_ref().expect("a host");
                 let status = machine.status(id).expect("a group");
@@ -123,10 +128,7 @@ impl World {
         if snapshot.spare > pool {
             return Err(format!("the pool is too large: {snapshot:?}"));
         }
-        let able = self.scenario.manager.limit == u32::MAX
-            && self.scenario.manager.denied.is_none()
-            && self.scenario.manager.lost == 0.0
-            && self.live().len() >= 3;
+        let able = !self.scenario.is_scarce() && self.live().len() >= 3;
         let shares = self
             .hosts
             .iter()
@@ -146,9 +148,10 @@ impl World {
             return Err(format!("the coordinator sent {} messages", self.messages));
         }
         let (mut whole, mut partly) = (0, 0);
+        let able = self.able();
         for &address in self.manager.members.keys() {
             let members = self.members(address);
-            if members == self.live() {
+            if members == self.live() || members == able {
                 whole += u32::from(address != CONTEXT);
             } else if address != CONTEXT && !members.is_empty() && self.live().len() >= 3 {
                 partly += 1;
@@ -157,6 +160,12 @@ impl World {
                 }
                 return Err(format!("{address:?} still has {members:?}"));
             }
+        }
+        let manager = &self.scenario.manager;
+        let plenty = manager.limit == u32::MAX && manager.denied.is_none() && manager.lost == 0.0;
+        let plenty = plenty && self.scenario.addresses > 8 && able.len() >= 3;
+        if plenty && snapshot.spare < pool {
+            return Err(format!("the pool is not full: {snapshot:?}"));
         }
         let most = if self.live().len() < 3 {
             u32::MAX
@@ -173,14 +182,17 @@ impl World {
     pub(super) fn silent(&self, before: u64) -> Result<(), String> {
         // The manager may have fewer addresses than the pool wants: one is tried now and then.
         let hosts = u64::from(self.scenario.hosts);
-        let enough = self.scenario.manager.limit == u32::MAX
-            && self.scenario.manager.denied.is_none()
-            && self.scenario.manager.lost == 0.0;
-        let most = if enough { 0 } else { 40 * hosts };
-        let most = if self.judge.crashed.contains(HostId(0)) {
-            0
+        let most = if self.scenario.is_scarce() {
+            40 * hosts
         } else {
-            most
+            0
+        };
+        // A host goes on to ask the manager to leave when nobody needs that any more.
+        let unheard = self.scenario.manager.unheard.is_some();
+        let most = match self.judge.crashed.contains(HostId(0)) {
+            true if unheard => 4 * u64::from(self.scenario.addresses),
+            true => 0,
+            false => most,
         };
         let outputs = self.outputs - before;
         match self.unrest > most || outputs > most + 800 {
@@ -203,7 +215,9 @@ impl World {
         }
         self.until(now + Duration::from_secs(400))?;
         for machine in self.hosts.iter().flatten() {
-            if !machine.is_closed() {
+            // The manager does not say that the host has left.
+            let unheard = self.scenario.manager.unheard.is_some();
+            if !machine.is_closed() && !unheard {
                 return Err(format!("a host is not closed: {machine:?}"));
             }
         }

@@ -50,6 +50,12 @@ pub struct Behaviour {
     pub lost: f64,
     /// An address that every host is denied.
     pub denied: Option<AddressId>,
+    /// A host that is denied every address but the context's.
+    pub barred: Option<HostId>,
+    /// A host whose requests are never answered, except those for the context's address.
+    pub unheard: Option<HostId>,
+    /// A host that probes by no address but the context's reach, and whose own arrive nowhere.
+    pub deaf: Option<HostId>,
 }
 
 /// The manager, its database, and the tables of the switches.
@@ -82,7 +88,8 @@ impl Manager {
     }
 
     pub fn forwards(&self, address: AddressId, host: HostId) -> bool {
-        self.table.get(&address).is_some_and(|to| to.contains(host))
+        let deaf = self.behaviour.deaf == Some(host) && address != CONTEXT;
+        !deaf && self.table.get(&address).is_some_and(|to| to.contains(host))
     }
 
     /// Serves the next request.
@@ -93,7 +100,8 @@ impl Manager {
             address,
             join,
         } = request;
-        if now < self.down_until {
+        let unheard = self.behaviour.unheard == Some(host) && address != CONTEXT;
+        if now < self.down_until || unheard {
             return Some(Served {
                 request,
                 answer: None,
@@ -106,7 +114,9 @@ impl Manager {
         let full = address != CONTEXT && !exists && used.count() as u32 >= self.behaviour.limit;
         let members = self.members.entry(address).or_default();
         let mut forwards = true;
+        let barred = self.behaviour.barred == Some(host) && address != CONTEXT;
         let answer = match join {
+            true if barred => Answer::Refused(Refusal::Denied),
             true if self.behaviour.denied == Some(address) => Answer::Refused(Refusal::Denied),
             true if full && !self.behaviour.silent_limit => Answer::Refused(Refusal::NoAddresses),
             true => {

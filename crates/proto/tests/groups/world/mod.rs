@@ -3,11 +3,12 @@
 //! A run draws everything from its seed. Time jumps from event to event.
 
 mod checks;
+mod faults;
 pub mod judge;
 pub mod manager;
 pub mod scenario;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fabricast_proto::group::{Config, Grant, Host, HostId, HostSet, Message, Output};
@@ -37,6 +38,8 @@ enum Event {
     EndAt(HostId, GroupId),
     Sent(HostId, GroupId),
     Forget(u32),
+    Stop,
+    GoOn(HostId),
     Crash,
 }
 
@@ -58,6 +61,9 @@ pub struct World {
     last: BTreeMap<(HostId, HostId), Time>,
     last_request: BTreeMap<HostId, Time>,
     wakes: Vec<Time>,
+    /// Hosts that do nothing for a while, and what has happened to them meanwhile.
+    stopped: HostSet,
+    kept: Vec<(HostId, Event)>,
     serving: bool,
     created: u32,
     dirty: bool,
@@ -100,6 +106,8 @@ impl World {
             last: BTreeMap::new(),
             last_request: BTreeMap::new(),
             wakes: vec![Time::NEVER; scenario.hosts as usize],
+            stopped: HostSet::new(),
+            kept: Vec::new(),
             serving: false,
             created: 0,
             dirty: false,
@@ -189,6 +197,10 @@ impl World {
             let at = Duration::from_millis(self.rng.below(30_000));
             self.after(at, Event::Forget(kind));
         }
+        for _ in 0..self.scenario.stops {
+            let at = Duration::from_millis(self.rng.below(30_000));
+            self.after(at, Event::Stop);
+        }
         for _ in 0..self.scenario.crashes {
             let at = Duration::from_millis(self.rng.below(30_000));
             self.after(at, Event::Crash);
@@ -241,6 +253,18 @@ impl World {
 
     fn step(&mut self, event: Event) -> Result<(), String> {
         let now = self.now;
+        let at = match &event {
+            Event::Deliver(_, at, _) => Some(*at),
+            Event::Answer(request, _) => Some(request.host),
+            Event::Wake(at) | Event::LostNews(at, _) | Event::GoneNews(at, _) => Some(*at),
+            Event::Proved(at, ..) | Event::Create(at, ..) => Some(*at),
+            Event::EndAt(at, _) | Event::Sent(at, _) => Some(*at),
+            _ => None,
+        };
+        if let Some(at) = at.filter(|at| self.stopped.contains(*at)) {
+            self.kept.push((at, event));
+            return Ok(());
+        }
         match event {
             Event::Deliver(from, to, message) => {
                 let gone = self.judge.crashed.contains(from);
@@ -298,7 +322,7 @@ impl World {
                 }
             }
             Event::Wake(host) => {
-                if self.wakes[host.0 as usize] == now {
+                if self.wakes[host.0 as usize] <= now {
                     self.wakes[host.0 as usize] = Time::NEVER;
                     self.drain(host)?;
                 }
@@ -309,6 +333,13 @@ impl World {
             Event::EndAt(host, group) => self.end_at(host, group)?,
             Event::Sent(host, group) => self.sent(host, group)?,
             Event::Forget(kind) => self.forget(kind),
+            Event::Stop => {
+                let host = HostId(self.rng.below(u64::from(self.scenario.hosts)) as u32);
+                self.stop(host);
+                let wait = self.within(20_000_000);
+                self.after(wait, Event::GoOn(host));
+            }
+            Event::GoOn(host) => self.go_on(host),
             Event::Crash => self.crash(),
         }
         // In a large world the judge looks now and then.
@@ -447,6 +478,7 @@ impl World {
         }
         let reached =
             |host| self.manager.forwards(address, host) && !self.judge.crashed.contains(host);
+        let reached = |host| reached(host) && !self.stopped.contains(host);
         let back = reached(prover);
         let answered: HostSet = of.iter().filter(|&host| back && reached(host)).collect();
         for host in answered.iter() {
@@ -472,7 +504,8 @@ impl World {
         if alive.count() >= self.scenario.at_once || late && self.rng.chance(0.7) {
             return Ok(());
         }
-        let (now, Some(lowest)) = (self.now, hosts.lowest()) else {
+        let lowest = hosts.lowest().filter(|&host| !self.stopped.contains(host));
+        let (now, Some(lowest)) = (self.now, lowest) else {
             return Ok(());
         };
         let grant = self.host(lowest).and_then(|host| host.take(now, &hosts));
@@ -601,70 +634,5 @@ impl World {
             self.drain(at)?;
         }
         Ok(())
-    }
-
-    /// The network forgets memberships: all, those of a host, or one that nobody notices.
-    fn forget(&mut self, kind: u32) {
-        self.losses += 1;
-        let entries: Vec<(AddressId, HostId)> = (self.manager.members.iter())
-            .flat_map(|(&address, hosts)| hosts.iter().map(move |host| (address, host)))
-            .collect();
-        if entries.is_empty() {
-            return;
-        }
-        let pick = entries[self.rng.below(entries.len() as u64) as usize];
-        let restart = kind.is_multiple_of(3);
-        let lost: BTreeSet<_> = match kind % 3 {
-            0 => entries.into_iter().collect(),
-            1 => entries
-                .into_iter()
-                .filter(|entry| entry.1 == pick.1)
-                .collect(),
-            _ => [pick].into(),
-        };
-        if restart {
-            let down = self.within(3_000_000);
-            self.manager.down_until = self.now + down;
-            self.manager.queue.clear();
-        }
-        let noticed = kind % 3 < 2;
-        self.forgotten += lost.len() as u64;
-        for (address, host) in lost {
-            self.manager.forget(address, host, noticed);
-            let news = self.within(20_000);
-            let until = match noticed {
-                true => self.now + news + EXCUSE,
-                false => self.now + UNNOTICED + EXCUSE,
-            };
-            let alone = self.judge.crashed.contains(HostId(0));
-            let until = if alone { Time::NEVER } else { until };
-            self.judge.forgotten(address, host, until);
-            if noticed {
-                self.after(news, Event::LostNews(host, address));
-            }
-        }
-        self.dirty = true;
-    }
-
-    fn crash(&mut self) {
-        let host = HostId(self.rng.below(u64::from(self.scenario.hosts)) as u32);
-        // The coordinator crashes more rarely: nothing new happens without it.
-        if host == HostId(0) && self.rng.chance(0.6) {
-            return;
-        }
-        if !self.judge.crashed.insert(host) {
-            return;
-        }
-        self.hosts[host.0 as usize] = None;
-        self.judge.by.retain(|(of, _), _| *of != host);
-        if host == HostId(0) {
-            for until in self.judge.excused.values_mut() {
-                *until = Time::NEVER;
-            }
-        }
-        for to in 0..self.scenario.hosts {
-            let wait = self.within(50_000);
-            self.after(wait, Event::GoneNews(HostId(to), host));
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! What worlds are like.
 
 use fabricast_proto::AddressId;
-use fabricast_proto::group::Strategy;
+use fabricast_proto::group::{HostId, Strategy};
 use fabricast_proto::rng::Rng;
 
 use super::manager::Behaviour;
@@ -23,10 +23,19 @@ pub struct Scenario {
     pub at_once: usize,
     /// Times at which the network forgets memberships.
     pub losses: u32,
+    /// Times at which a host does nothing for a while.
+    pub stops: u32,
     pub crashes: u32,
 }
 
 impl Scenario {
+    /// Whether the manager refuses, or does not answer, what hosts want, or a host is cut off.
+    pub fn is_scarce(&self) -> bool {
+        let m = &self.manager;
+        let lame = m.barred.or(m.unheard).or(m.deaf);
+        m.limit < u32::MAX || m.denied.is_some() || m.lost > 0.0 || lame.is_some()
+    }
+
     /// A world without faults and limits.
     pub fn calm(hosts: u32, strategy: Strategy) -> Scenario {
         Scenario {
@@ -41,11 +50,15 @@ impl Scenario {
                 lag_us: 10_000,
                 lost: 0.0,
                 denied: None,
+                barred: None,
+                unheard: None,
+                deaf: None,
             },
             delay_us: 50,
             groups: 40,
             at_once: 8,
             losses: 0,
+            stops: 0,
             crashes: 0,
         }
     }
@@ -75,10 +88,22 @@ impl Scenario {
         if rng.chance(0.1) {
             scenario.manager.denied = Some(AddressId(1 + rng.below(5) as u32));
         }
+        if rng.chance(0.15) {
+            let lame = Some(HostId(rng.below(u64::from(hosts)) as u32));
+            match rng.below(3) {
+                0 => scenario.manager.barred = lame,
+                1 => scenario.manager.unheard = lame,
+                _ => scenario.manager.deaf = lame,
+            }
+        }
         scenario.delay_us = [20, 500, 4000][rng.below(3) as usize];
         scenario.groups = 5 + rng.below(40) as u32;
         scenario.at_once = 1 + rng.below(12) as usize;
         scenario.losses = [0, 0, 1, 4][rng.below(4) as usize];
+        // A host that is stopped cannot know what the network forgets.
+        if scenario.losses == 0 && rng.chance(0.3) {
+            scenario.stops = 1;
+        }
         scenario.crashes = [0, 0, 0, 1, 2][rng.below(5) as usize];
         scenario
     }
