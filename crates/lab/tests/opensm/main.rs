@@ -5,6 +5,7 @@
 //! to every other member, none to anybody else. `SEED=N` repeats other steps.
 
 mod fabric;
+mod folder;
 mod measure;
 
 use std::collections::{BTreeMap, BTreeSet};
