@@ -122,6 +122,21 @@ Example:
   testbed/opensm/fabric up 32
   testbed/opensm/fabric exec h1 -- $PWD/target/release/fabricast-lab subnet measure";
 
+const CHECK_LONG: &str = "\
+Check that the switches' multicast tables lead to these groups of hosts and to nobody else.
+
+Each multicast LID in the tables must lead to exactly the hosts of one group, and each group must \
+have a multicast LID of its own. From every host of a group the tables are followed: they must \
+deliver one copy to every other host of the group, and none to anybody else. Without groups the \
+tables must be empty. Exits 0 if that is so, else 1 with what is wrong.
+
+Needs libibumad and an InfiniBand port, or a simulated one (testbed/opensm). A group of one host \
+has no entries at OpenSM, so give none.";
+
+const CHECK_EXAMPLE: &str = "\
+Example:
+  fabricast-lab subnet check h1,h2,h9 h3,h4";
+
 /// Models, simulations and comparisons of what Fabricast does, and the papers' results beside them.
 #[derive(Parser, Debug)]
 #[command(name = "fabricast-lab", version, after_help = EXAMPLES, max_term_width = 100)]
@@ -183,6 +198,13 @@ pub enum SubnetCommand {
     },
     /// Print the hosts and switches of the fabric, and the switches' multicast tables
     Tables,
+    /// Check that the switches' multicast tables lead to these groups of hosts and to nobody else
+    #[command(long_about = CHECK_LONG, after_help = CHECK_EXAMPLE)]
+    Check {
+        /// Hosts of a group, by name; a set that is given twice is two groups
+        #[arg(value_name = "HOST,…")]
+        groups: Vec<String>,
+    },
 }
 
 /// Parses the key of a partition, in hex.

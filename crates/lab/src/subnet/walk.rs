@@ -7,8 +7,45 @@ use super::fabric::{Fabric, Tables};
 /// Switches that a packet may cross. More are taken for a loop.
 const HOPS_MAX: usize = 16;
 
-/// Members of each group: its multicast LID, and the names of the hosts.
-pub type Groups = BTreeMap<u16, BTreeSet<String>>;
+/// Members of a group: the names of the hosts.
+pub type Members = BTreeSet<String>;
+
+/// Groups by their multicast LIDs.
+pub type Groups = BTreeMap<u16, Members>;
+
+/// Like [`judge`], where the multicast LIDs of the groups are not known: each LID in the tables
+/// must lead to the hosts of one group, and each group must have one. Returns the first thing that
+/// is wrong.
+pub fn judge_all(fabric: &Fabric, tables: &Tables, groups: &[Members]) -> Result<(), String> {
+    let mut waiting = groups.to_vec();
+    let mut found = Groups::new();
+    for (mlid, hosts) in reached(fabric, tables) {
+        let Some(at) = waiting.iter().position(|group| *group == hosts) else {
+            return Err(format!("{mlid:#06x} leads to {hosts:?}, which is no group"));
+        };
+        found.insert(mlid, waiting.swap_remove(at));
+    }
+    match waiting.first() {
+        Some(group) => Err(format!("no multicast LID leads to {group:?}")),
+        None => judge(fabric, tables, &found),
+    }
+}
+
+/// The hosts that the entries of each multicast LID lead to.
+pub fn reached(fabric: &Fabric, tables: &Tables) -> Groups {
+    let mut reached = Groups::new();
+    for (switch, table) in tables {
+        let links = &fabric.nodes[*switch].links;
+        for (mlid, ports) in table {
+            let nodes = ports.iter().filter_map(|port| links.get(port));
+            let nodes = nodes.map(|(node, _)| &fabric.nodes[*node]);
+            let hosts = nodes.filter(|node| !node.is_switch);
+            let names = hosts.map(|host| host.name.clone());
+            reached.entry(*mlid).or_default().extend(names);
+        }
+    }
+    reached
+}
 
 /// Checks that a packet from each member of each group reaches every other member once and nobody
 /// else, that no table leads to a host that is no member, and that groups without members have no
@@ -43,7 +80,7 @@ fn outsiders(
     fabric: &Fabric,
     switch: usize,
     ports: &BTreeSet<u8>,
-    members: &BTreeSet<String>,
+    members: &Members,
 ) -> Result<(), String> {
     let node = &fabric.nodes[switch];
     if members.is_empty() {
@@ -144,6 +181,42 @@ mod tests {
         assert_eq!(verdict(&[(0, &[1])], &["a"]), Ok(()));
         assert_eq!(verdict(&[], &["a"]), Ok(()));
         assert_eq!(verdict(&[], &[]), Ok(()));
+    }
+
+    #[test]
+    fn groups_are_found_by_their_hosts() {
+        type Entries<'a> = &'a [(usize, u16, &'a [u8])];
+        let found = |entries: Entries, groups: &[&str]| {
+            let mut tables = Tables::new();
+            for (switch, mlid, ports) in entries {
+                let table = tables.entry(*switch).or_default();
+                table.insert(*mlid, ports.iter().copied().collect());
+            }
+            let members = |group: &&str| group.split(',').map(str::to_owned).collect();
+            let groups: Vec<Members> = groups.iter().map(members).collect();
+            judge_all(&fabric(), &tables, &groups)
+        };
+        let all: Entries = &[
+            (0, 0xc001, &[1, 8]),
+            (1, 0xc001, &[1, 8]),
+            (0, 0xc003, &[1, 2]),
+        ];
+        assert_eq!(found(all, &["a,b", "a,c"]), Ok(()));
+        assert_eq!(found(&[], &[]), Ok(()));
+        let wrong = |entries: Entries, groups: &[&str], what: &str| {
+            let wrong = found(entries, groups).unwrap_err();
+            assert!(wrong.contains(what), "{wrong}");
+        };
+        wrong(all, &["a,b"], "0xc001 leads to");
+        wrong(all, &["a,c"], "0xc003 leads to");
+        wrong(all, &["a,b", "a,c", "a,c"], "no multicast LID leads to");
+        // Twice the same hosts, where one group has them.
+        let twice: Entries = &[(0, 0xc001, &[1, 2]), (0, 0xc002, &[1, 2])];
+        wrong(twice, &["a,b"], "0xc002 leads to");
+        assert_eq!(found(twice, &["a,b", "a,b"]), Ok(()));
+        // The right hosts, and no way between them.
+        wrong(&[(0, 0xc001, &[1]), (1, 0xc001, &[1])], &["a,c"], "from a");
+        wrong(&[(0, 0xc001, &[8])], &[], "0xc001 leads to");
     }
 
     #[test]

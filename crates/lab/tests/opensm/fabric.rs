@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/opensm/fabric");
+/// The testbed's script.
+pub const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/opensm/fabric");
 
 /// Fabrics that this process has made.
 static UP: AtomicU32 = AtomicU32::new(0);

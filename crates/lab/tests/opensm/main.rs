@@ -5,6 +5,7 @@
 //! to every other member, none to anybody else. `SEED=N` repeats other steps.
 
 mod fabric;
+mod folder;
 mod measure;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use fabric::{Agents, Fabric, left};
 use fabricast::proto::rng::Rng;
 use fabricast_lab::subnet::fabric::{self as found, Tables};
-use fabricast_lab::subnet::walk::{Groups, judge};
+use fabricast_lab::subnet::walk::{self, Groups, judge};
 use serde_json::Value;
 
 /// Hosts h1 to h32.
@@ -75,6 +76,12 @@ fn address(n: u64) -> String {
 
 fn gid_of(guid: u64) -> String {
     Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(guid)).to_string()
+}
+
+/// Each host of each group, with the group's multicast LID.
+fn pairs(groups: Groups) -> impl Iterator<Item = (u16, String)> {
+    let hosts = groups.into_iter();
+    hosts.flat_map(|(mlid, hosts)| hosts.into_iter().map(move |host| (mlid, host)))
 }
 
 impl World {
@@ -245,34 +252,16 @@ impl World {
                 .map_err(Clone::clone)
                 .and_then(|groups| judge(&self.nodes, &tables, groups));
             let took = begun.elapsed();
-            reached.extend(self.reached(&tables));
+            reached.extend(pairs(walk::reached(&self.nodes, &tables)));
             if let (Ok(()), Ok(groups)) = (&verdict, groups) {
                 let outsiders: Vec<_> = reached.difference(&self.told).collect();
                 assert!(outsiders.is_empty(), "never were members: {outsiders:x?}");
-                let pairs = |(mlid, hosts): (u16, BTreeSet<String>)| {
-                    hosts.into_iter().map(move |host| (mlid, host))
-                };
-                self.told = groups.into_iter().flat_map(pairs).collect();
+                self.told = pairs(groups).collect();
                 self.lag_max = self.lag_max.max(took);
                 return took;
             }
             assert!(took < bound, "after {took:?}: {verdict:?}");
         }
-    }
-
-    /// The hosts that the tables lead to, each with a multicast LID.
-    fn reached(&self, tables: &Tables) -> Vec<(u16, String)> {
-        let mut reached = Vec::new();
-        for (switch, table) in tables {
-            let links = &self.nodes.nodes[*switch].links;
-            for (mlid, ports) in table {
-                let nodes = ports.iter().filter_map(|port| links.get(port));
-                let nodes = nodes.map(|(node, _)| &self.nodes.nodes[*node]);
-                let hosts = nodes.filter(|node| !node.is_switch);
-                reached.extend(hosts.map(|host| (*mlid, host.name.clone())));
-            }
-        }
-        reached
     }
 
     /// One random create, join or leave.

@@ -2,8 +2,9 @@
 //!
 //! Each membership, of one port in one group, is a small state machine with at most one request
 //! under way. A request that is not answered, or is answered "busy", is sent again when its time
-//! has run out; requests can be repeated without harm. A membership that the manager has granted
-//! once is never given up: if the manager has forgotten it, the client joins again.
+//! has run out; requests can be repeated without harm. That time follows how long the manager takes
+//! to answer, and an answer to an earlier request counts as well. A membership that the manager has
+//! granted once is never given up: if the manager has forgotten it, the client joins again.
 //!
 //! ```text
 //!   Join ─ granted ─► In ─ every second, one of the port's ─► Check ─ still there ─► In
@@ -26,12 +27,16 @@ use crate::transport::GroupAddress;
 const OUTSTANDING_MAX: usize = 32;
 /// Largest number of memberships of one client.
 const MEMBERSHIPS_MAX: usize = 16 << 10;
-/// How long a first request waits for its answer. Each repetition waits twice as long.
+/// Shortest time after which a request is repeated. Each further repetition waits twice as long.
 const PATIENCE_MIN: Duration = Duration::from_millis(250);
-/// Longest wait for an answer.
-const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// How often a join is sent before it is refused, after nine seconds.
-const TRIES_MAX: u32 = 10;
+/// Longest time between two repetitions, unless the manager takes longer to answer.
+const PATIENCE_MAX: Duration = Duration::from_secs(2);
+/// Longest time between two repetitions. A manager that has been away is asked again that soon.
+const PATIENCE_SLOW: Duration = Duration::from_secs(4);
+/// How often a join is sent before it is refused: for half a minute, unless the manager is slow.
+const TRIES_MAX: u32 = 16;
+/// How long an answer to a request counts, whether the request was repeated meanwhile or not.
+const ANSWER_MAX: Duration = Duration::from_secs(32);
 /// How often one membership of each port is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -55,8 +60,15 @@ pub struct Request {
     pub method: Method,
     /// Whether a join may create the group.
     pub create: bool,
-    /// How long the client waits for the answer.
-    pub patience: Duration,
+    /// How long an answer counts.
+    pub answer_max: Duration,
+}
+
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    membership: Membership,
+    at: Time,
 }
 
 /// What a membership's next or present request is for.
@@ -88,8 +100,10 @@ struct User {
 struct State {
     users: Vec<User>,
     phase: Phase,
-    /// The request under way.
+    /// The request under way: the last one that was sent.
     transaction: Option<u32>,
+    /// Earlier requests for the same, which may still be answered, the oldest first.
+    late: VecDeque<u32>,
     /// When the request is sent again.
     timer: Option<Time>,
     /// Whether the membership stands in the queue of those that send.
@@ -110,6 +124,7 @@ impl State {
             users: Vec::new(),
             phase: Phase::Join,
             transaction: None,
+            late: VecDeque::new(),
             timer: None,
             is_queued: false,
             tries: 0,
@@ -147,7 +162,11 @@ pub struct Client {
     queue: VecDeque<Membership>,
     /// When requests are sent again.
     timers: BTreeSet<(Time, Membership)>,
-    outstanding: BTreeMap<u32, Membership>,
+    /// Requests under way.
+    outstanding: BTreeMap<u32, Sent>,
+    /// Requests that were repeated.
+    late: BTreeMap<u32, Sent>,
+    answer_time: AnswerTime,
     last_transaction: u32,
     /// When a membership of each port is checked next, and the group that was checked last.
     checks: BTreeMap<Gid, (Time, Option<Gid>)>,
@@ -260,20 +279,23 @@ impl Client {
             }
             self.last_transaction = self.last_transaction.wrapping_add(1);
             let transaction = self.last_transaction;
-            let patience = patience(state.tries);
-            let deadline = now + patience;
+            let deadline = now + self.answer_time.patience(state.tries);
             state.tries = state.tries.saturating_add(1);
             state.transaction = Some(transaction);
             state.timer = Some(deadline);
             let create = state.create;
             self.timers.insert((deadline, membership));
-            self.outstanding.insert(transaction, membership);
+            let sent = Sent {
+                membership,
+                at: now,
+            };
+            self.outstanding.insert(transaction, sent);
             return Some(Request {
                 transaction,
                 membership,
                 method,
                 create,
-                patience,
+                answer_max: ANSWER_MAX,
             });
         }
         None
@@ -281,16 +303,16 @@ impl Client {
 
     /// The manager has answered.
     pub fn answered(&mut self, now: Time, answer: &Answer) {
-        // Answers to requests that were repeated meanwhile lead nowhere.
-        let Some(membership) = self.outstanding.remove(&answer.transaction) else {
+        let Some(Sent { membership, at }) = self.take(answer.transaction) else {
             return;
         };
-        let state = self.state(membership);
-        state.transaction = None;
-        state.was_busy = answer.is_busy();
         if answer.is_busy() {
+            let state = self.state(membership);
+            state.was_busy |= state.transaction.is_none();
             return;
         }
+        self.answer_time.measured(now.since(at));
+        let state = self.state(membership);
         match state.phase {
             Phase::Join if answer.status == 0 => self.joined(now, membership, answer.mlid),
             Phase::Join => self.join_failed(membership, answer.status),
@@ -310,10 +332,15 @@ impl Client {
     /// The network could not deliver a request, or its answer. It is sent again when its time has
     /// run out.
     pub fn not_answered(&mut self, transaction: u32) {
-        if let Some(membership) = self.outstanding.remove(&transaction) {
-            let state = self.state(membership);
-            state.transaction = None;
-            state.was_busy = false;
+        self.take(transaction);
+    }
+
+    /// None of the requests so far will be answered. They are sent again when their time has run
+    /// out.
+    pub fn none_answered(&mut self) {
+        let sent = self.outstanding.keys().chain(self.late.keys());
+        for transaction in sent.copied().collect::<Vec<_>>() {
+            self.take(transaction);
         }
     }
 
@@ -335,6 +362,20 @@ impl Client {
         let check = self.checks.values().map(|(time, _)| *time).min();
         let timer = self.timers.first().map(|(time, _)| *time);
         [check, timer].into_iter().flatten().min()
+    }
+
+    /// Takes a request that may still be answered.
+    fn take(&mut self, transaction: u32) -> Option<Sent> {
+        if let Some(sent) = self.outstanding.remove(&transaction) {
+            let state = self.state(sent.membership);
+            state.transaction = None;
+            state.was_busy = false;
+            return Some(sent);
+        }
+        let sent = self.late.remove(&transaction)?;
+        let state = self.state(sent.membership);
+        state.late.retain(|late| *late != transaction);
+        Some(sent)
     }
 
     fn state(&mut self, membership: Membership) -> &mut State {
@@ -367,11 +408,15 @@ impl Client {
         state.phase = Phase::In;
         state.tries = 0;
         let (timer, transaction) = (state.timer.take(), state.transaction.take());
+        let late = std::mem::take(&mut state.late);
         if let Some(timer) = timer {
             self.timers.remove(&(timer, membership));
         }
         if let Some(transaction) = transaction {
             self.outstanding.remove(&transaction);
+        }
+        for transaction in late {
+            self.late.remove(&transaction);
         }
     }
 
@@ -412,14 +457,21 @@ impl Client {
         let state = self.state(membership);
         state.timer = None;
         let transaction = state.transaction.take();
-        if transaction.is_some() {
+        let mut over = None;
+        if let Some(transaction) = transaction {
             state.was_busy = false;
+            state.late.push_back(transaction);
+            if state.late.len() > TRIES_MAX as usize {
+                over = state.late.pop_front();
+            }
         }
         let (phase, tries, was_busy) = (state.phase, state.tries, state.was_busy);
         let is_given_up = tries >= TRIES_MAX && !state.is_lost;
         let is_wanted = state.uses() > 0;
-        if let Some(transaction) = transaction {
-            self.outstanding.remove(&transaction);
+        let sent = transaction.and_then(|t| Some((t, self.outstanding.remove(&t)?)));
+        self.late.extend(sent);
+        if let Some(over) = over {
+            self.late.remove(&over);
         }
         if phase == Phase::Join && !is_wanted {
             // Whether the manager knows the membership nobody can tell, so it is left.
@@ -522,9 +574,31 @@ impl Client {
     }
 }
 
-/// How long a request waits for its answer that was sent `tries` times before.
-fn patience(tries: u32) -> Duration {
-    PATIENCE_MAX.min(PATIENCE_MIN * 2u32.pow(tries.min(8)))
+/// How long the manager takes to answer, smoothed as in RFC 6298.
+#[derive(Default)]
+struct AnswerTime {
+    /// Mean, and mean deviation from it; `None` before the first answer.
+    smoothed: Option<(Duration, Duration)>,
+}
+
+impl AnswerTime {
+    fn measured(&mut self, took: Duration) {
+        self.smoothed = Some(match self.smoothed {
+            None => (took, took / 2),
+            Some((mean, deviation)) => (
+                (mean * 7 + took) / 8,
+                (deviation * 3 + took.abs_diff(mean)) / 4,
+            ),
+        });
+    }
+
+    /// When a request that was sent `tries` times before is repeated, counted from when it is sent.
+    fn patience(&self, tries: u32) -> Duration {
+        let (mean, deviation) = self.smoothed.unwrap_or_default();
+        let first = (mean + 4 * deviation).clamp(PATIENCE_MIN, PATIENCE_SLOW);
+        let doubled = PATIENCE_MAX.min(first * 2u32.pow(tries.min(8)));
+        doubled.max(first)
+    }
 }
 
 #[cfg(test)]

@@ -1,29 +1,31 @@
 //! Multicast addresses granted by an InfiniBand subnet manager, such as OpenSM.
 //!
-//! [`mad`] is the bytes, [`client`] the memberships without I/O, [`umad`] libibumad. [`OpenSm`]
-//! joins them. The manager knows memberships by port, not by process: if two processes of a host
-//! join one group, the first leave ends the membership of both, until the other one's next check
-//! finds out. So one process of a host speaks to the manager.
+//! [`mad`] is the bytes, [`client`] the memberships without I/O, [`umad`] libibumad, and `device` a
+//! port that is opened again after an error. [`OpenSm`] joins them. The manager knows memberships
+//! by port, not by process: if two processes of a host join one group, the first leave ends the
+//! membership of both, until the other one's next check finds out. So one process of a host speaks
+//! to the manager.
 //!
 //! A manager that restarts may have forgotten everything, and asks all ports to register again. The
 //! kernel does not pass that on through libibumad. So the client asks the manager about one of its
 //! memberships each second, and about all of them when one is missing or the port has changed.
 
 pub mod client;
+mod device;
 pub mod mad;
 pub mod mgid;
 pub mod umad;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use fabricast_proto::Time;
 
 use self::client::{Client, Membership};
+use self::device::{Device, Reopened, UmadDevice};
 use self::mad::{Creation, Gid};
-use self::umad::{Agent, Destination, Port, Umad};
+use self::umad::{Destination, Port};
 use super::{News, Refusal, Subnet};
 use crate::transport::{GroupAddress, Sleeper};
 
@@ -67,14 +69,10 @@ impl Default for Config {
 /// Memberships that a subnet manager has granted to this host's port, or to others by proxy.
 pub struct OpenSm {
     config: Config,
-    umad: Umad,
-    agent: Agent,
-    port: Port,
+    device: Reopened,
     look_at: Time,
     client: Client,
     news: VecDeque<(Gid, News)>,
-    /// Whether the system watches the descriptor for a sleeper.
-    is_watched: bool,
     /// When answers are looked for, if nothing watches.
     poll_at: Option<Time>,
 }
@@ -82,25 +80,31 @@ pub struct OpenSm {
 impl OpenSm {
     /// Opens the port. Needs libibumad and the right to open `/dev/infiniband/umad*`.
     pub fn open(config: Config) -> io::Result<OpenSm> {
-        let mut umad = Umad::open(config.device.as_deref(), config.port)?;
-        let agent = umad.register(mad::CLASS_SA, mad::CLASS_SA_VERSION)?;
-        let port = umad.port()?;
-        Ok(OpenSm {
+        let (mut name, mut number) = (config.device.clone(), config.port);
+        let device = Reopened::new(Box::new(move || {
+            let device = UmadDevice::open(name.as_deref(), number)?;
+            // The memberships are those of this port, so no other one is opened later.
+            let port = device.port()?;
+            (name, number) = (Some(port.device), port.number);
+            Ok(Box::new(device))
+        }))?;
+        Ok(OpenSm::over(config, device))
+    }
+
+    fn over(config: Config, device: Reopened) -> OpenSm {
+        OpenSm {
             config,
-            umad,
-            agent,
-            port,
+            device,
             look_at: Time::ZERO,
             client: Client::new(),
             news: VecDeque::new(),
-            is_watched: false,
             poll_at: None,
-        })
+        }
     }
 
     /// The port, as the kernel knew it when it was last looked at.
     pub fn port(&self) -> &Port {
-        &self.port
+        self.device.port()
     }
 
     /// Begins a membership of another port of the same partition, by proxy. The news come by
@@ -142,42 +146,55 @@ impl OpenSm {
     /// Looks at the port. What has changed may have cost memberships.
     fn look(&mut self, now: Time) {
         self.look_at = now + LOOK_EVERY;
-        // A device that is being reset has no port for a while.
-        let mut found = self.umad.port().unwrap_or_else(|_| Port {
-            is_active: false,
-            ..self.port.clone()
-        });
-        std::mem::swap(&mut found, &mut self.port);
-        if found == self.port {
+        let before = self.device.look();
+        let port = self.device.port();
+        if before == *port {
             return;
         }
-        let port = self.port.name();
-        let news = match self.port.is_active {
-            true if found.is_active => None,
-            true => Some(News::PortUp { port }),
-            false if found.is_active => Some(News::PortDown { port }),
+        let (gid, name) = (port.gid, port.name());
+        let news = match port.is_active {
+            true if before.is_active => None,
+            true => Some(News::PortUp { port: name }),
+            false if before.is_active => Some(News::PortDown { port: name }),
             false => None,
         };
-        self.news.extend(news.map(|news| (self.port.gid, news)));
+        self.news.extend(news.map(|news| (gid, news)));
         self.client.check_all();
     }
 
-    fn receive(&mut self, now: Time) -> io::Result<()> {
-        while let Some(received) = self.umad.receive()? {
-            match mad::decode(&received.mad) {
-                Some(answer) if received.is_answered => self.client.answered(now, &answer),
-                _ => self.client.not_answered(mad::transaction(&received.mad)),
+    /// Takes what has come in. An error closes the port, and what was asked is asked again when the
+    /// port is open again.
+    fn receive(&mut self, now: Time) {
+        loop {
+            match self.device.receive(now) {
+                Ok(Some(received)) => match mad::decode(&received.mad) {
+                    Some(answer) if received.is_answered => self.client.answered(now, &answer),
+                    _ => self.client.not_answered(mad::transaction(&received.mad)),
+                },
+                Ok(None) => return,
+                Err(error) => {
+                    self.client.none_answered();
+                    self.notice(format!(
+                        "port {} has failed, and is opened again: {error}",
+                        self.device.port().name()
+                    ));
+                    return;
+                }
             }
         }
-        Ok(())
+    }
+
+    fn notice(&mut self, text: String) {
+        let gid = self.device.port().gid;
+        self.news.push_back((gid, News::Notice(text)));
     }
 
     fn send(&mut self, now: Time) {
         let to = Destination {
-            lid: self.port.sm_lid,
+            lid: self.device.port().sm_lid,
             queue_pair: mad::SA_QUEUE_PAIR,
             queue_key: mad::SA_QUEUE_KEY,
-            sl: self.port.sm_sl,
+            sl: self.device.port().sm_sl,
         };
         let creation = Creation {
             q_key: self.config.q_key,
@@ -192,12 +209,9 @@ impl OpenSm {
                 port: request.membership.port,
                 creation: request.create.then_some(creation),
             });
-            // While the port is down, sending fails. The request is repeated then.
-            if self
-                .umad
-                .send(self.agent, to, &mad, request.patience)
-                .is_err()
-            {
+            // While the port is down or closed, sending fails. The request is repeated then.
+            let sent = self.device.send(to, &mad, request.answer_max);
+            if sent.is_err() {
                 self.client.not_answered(request.transaction);
             }
         }
@@ -206,24 +220,32 @@ impl OpenSm {
 
 impl Subnet for OpenSm {
     fn create(&mut self, _: Time, address: &GroupAddress) {
-        self.join_for(self.port.gid, address, true);
+        self.join_for(self.device.port().gid, address, true);
     }
 
     fn join(&mut self, _: Time, address: &GroupAddress) {
-        self.join_for(self.port.gid, address, false);
+        self.join_for(self.device.port().gid, address, false);
     }
 
     fn leave(&mut self, _: Time, address: &GroupAddress) {
-        self.leave_for(self.port.gid, address);
+        self.leave_for(self.device.port().gid, address);
     }
 
+    /// Never fails: a port that gives an error is opened again.
     fn step(&mut self, now: Time) -> io::Result<()> {
+        if self.device.reopen(now) {
+            let name = self.device.port().name();
+            self.notice(format!("port {name} is open again"));
+            self.look_at = now;
+            self.client.check_all();
+        }
         if now >= self.look_at {
             self.look(now);
         }
-        self.receive(now)?;
+        self.receive(now);
         self.send(now);
-        let is_polled = self.client.is_waiting() && !self.is_watched;
+        let is_polled =
+            self.client.is_waiting() && self.device.is_open() && !self.device.is_watched();
         self.poll_at = is_polled.then(|| now + POLL_EVERY);
         Ok(())
     }
@@ -233,20 +255,25 @@ impl Subnet for OpenSm {
     }
 
     fn due(&self) -> Option<Time> {
-        let due = [Some(self.look_at), self.client.due(), self.poll_at];
+        let due = [
+            Some(self.look_at),
+            self.client.due(),
+            self.poll_at,
+            self.device.due(),
+        ];
         due.into_iter().flatten().min()
     }
 
     fn attach(&mut self, sleeper: &Sleeper) -> io::Result<()> {
-        // A library that stands in for the kernel's devices, as that of a simulated fabric, may
-        // have a descriptor that only its own `poll` understands.
-        self.is_watched = self
-            .umad
-            .watch(|descriptor: BorrowedFd<'_>| sleeper.descriptors().read(descriptor).is_ok());
+        self.device.attach(sleeper.descriptors());
         Ok(())
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.umad.wait(timeout).map(|_| ())
+        self.device.wait(timeout);
+        Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

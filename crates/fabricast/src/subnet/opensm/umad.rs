@@ -286,7 +286,12 @@ impl Umad {
         let room: *mut c_void = self.room.as_mut_ptr().cast();
         // SAFETY: as in `send`; the library writes at most a header and `len` bytes.
         let agent = unsafe { (self.functions.receive)(self.id, room, &mut len, 0) };
-        check(agent, "cannot receive a management datagram")?;
+        if let Err(error) = check(agent, "cannot receive a management datagram") {
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
         let mut mad = [0; MAD_LEN];
         // SAFETY: the MAD lies behind the header, in MAD_LEN bytes of the room.
         let status = unsafe {
