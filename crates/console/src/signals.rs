@@ -14,8 +14,8 @@ use signal_hook::flag;
 pub fn watch_signals(in_order: bool) -> std::io::Result<Arc<AtomicBool>> {
     let interrupt = Arc::new(AtomicBool::new(!in_order));
     let ignored = ignored_signals();
-    let heeded = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heeded) {
+    let taken = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(taken) {
         flag::register_conditional_shutdown(signal, exit::INTERRUPTED.into(), interrupt.clone())?;
         flag::register(signal, interrupt.clone())?;
     }

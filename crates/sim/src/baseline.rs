@@ -111,8 +111,8 @@ impl Relay {
         self.roles[&(step.peer, step.action == Action::Send)]
     }
 
-    pub(crate) fn heed(&mut self, event: Event) {
-        self.executor.heed((), event);
+    pub(crate) fn event(&mut self, event: Event) {
+        self.executor.event((), event);
     }
 
     pub(crate) fn take_back(&mut self, driver: &mut HostDriver) -> bool {

@@ -7,7 +7,7 @@
 //! steps in that line, so all members of a group begin the same operations in the same order.
 //!
 //! The owner calls [`Executor::next`] until it has nothing to begin, lets the drivers step, and
-//! gives their events to the executor ([`Executor::heed`]). What becomes of a collective is in
+//! gives their events to the executor ([`Executor::event`]). What becomes of a collective is in
 //! [`Executor::news`]. After the end of its own collectives, a rank continues to step until its
 //! peers are done, too: they may not have learned yet that everything has arrived.
 
@@ -435,7 +435,7 @@ impl<N: Copy + Ord, B: Buffer> Executor<N, B> {
     }
 
     /// Takes an event of a network's driver. Returns the collective that it is about, if any.
-    pub fn heed(&mut self, network: N, event: Event) -> Option<CollectiveId> {
+    pub fn event(&mut self, network: N, event: Event) -> Option<CollectiveId> {
         match event {
             Event::Complete(op) => self.ended((network, op), Ended::Complete),
             Event::Failed(op) => self.ended((network, op), Ended::Failed),

@@ -135,7 +135,7 @@ fn take_part(
                 matches!(event, Event::Complete(_)),
                 "rank {rank}: {event:?}"
             );
-            executor.heed((), event);
+            executor.event((), event);
             busy = true;
         }
         busy |= executor.take_back(&mut driver);

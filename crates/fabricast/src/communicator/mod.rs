@@ -335,7 +335,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             State::Over(object) => return Ok(Some(object.take())),
         };
         let mut engine = self.callers.shared.lock();
-        self.callers.heed_lost(&mut engine);
+        self.callers.end_lost(&mut engine);
         let mut ended = engine.ended(op);
         if ended.is_none() {
             engine.step(self.callers.shared.clock.now())?;
@@ -424,7 +424,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         start: impl Fn(&mut Engine<O>, Time, A) -> Result<S, (Refused, A)>,
     ) -> Result<S, Error> {
         let mut engine = self.callers.shared.lock();
-        self.callers.heed_lost(&mut engine);
+        self.callers.end_lost(&mut engine);
         let started = self.engage(&mut engine, group, &mut Some(given), start);
         self.callers.left(engine);
         started.unwrap_or(Err(Error::Refused(Refused::Busy)))

@@ -85,7 +85,7 @@ macro_rules! forward {
         fn attach(&mut self, sleeper: &Sleeper) -> io::Result<Box<dyn Watch>> {
             self.$inner.attach(sleeper)
         }
-        fn heed(&mut self, ready: &Ready) { self.$inner.heed(ready); }
+        fn woken(&mut self, ready: &Ready) { self.$inner.woken(ready); }
     };
 }
 
@@ -254,7 +254,7 @@ pub trait Transport {
 
     /// Takes note of what a sleep has seen: for some calls the transport may read only what is
     /// ready.
-    fn heed(&mut self, ready: &Ready) {
+    fn woken(&mut self, ready: &Ready) {
         let _ = ready;
     }
 

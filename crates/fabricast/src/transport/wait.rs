@@ -55,7 +55,7 @@ pub struct Ready {
     count: usize,
     /// More descriptors may have something to read.
     more: bool,
-    /// The descriptor of [`Sleeper::heed_runtime`] is readable.
+    /// The descriptor of [`Sleeper::watch_runtime`] is readable.
     pub runtime: bool,
     /// The waker was rung.
     pub rung: bool,
@@ -98,7 +98,7 @@ impl Sleeper {
 
     /// From now on, the sleep also ends when the runtime above has something to do, that is, when
     /// `descriptor` is readable. Sleepers never read it.
-    pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn watch_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         add(&self.epoll, descriptor, RUNTIME, EventFlags::IN)
     }
 

@@ -22,7 +22,7 @@ impl Cluster<'_> {
             Step::Join | Step::Leave => change.host,
         };
         // What the driver has found must not be taken for news of what comes now.
-        self.heed_events(at);
+        self.take_events(at);
         match change.step {
             Step::Admit => self.admit(change, root),
             Step::Join => self.join(change, root),

@@ -119,7 +119,7 @@ impl Cluster<'_> {
             let (at, again) = self.round(h);
             packets += self.hosts[h].net().received().0 as u64;
             wake = at.min(later);
-            let busy = self.heed_events(h) || again;
+            let busy = self.take_events(h) || again;
             let host = &mut self.hosts[h];
             if !host.returning.is_empty() {
                 host.take_back();
@@ -403,16 +403,16 @@ impl Cluster<'_> {
     // ---- what its steps bring -----------------------------------------------------------------
 
     /// Takes the driver's events. Returns whether there were any.
-    pub(super) fn heed_events(&mut self, h: usize) -> bool {
+    pub(super) fn take_events(&mut self, h: usize) -> bool {
         let mut any = false;
         while let Some(event) = self.hosts[h].driver.event() {
             any = true;
-            self.heed(h, event);
+            self.event(h, event);
         }
         any
     }
 
-    fn heed(&mut self, h: usize, event: Event) {
+    fn event(&mut self, h: usize, event: Event) {
         let now = self.now();
         if self.leave(h, event) {
             return;
@@ -426,7 +426,7 @@ impl Cluster<'_> {
                     return;
                 }
                 match &mut host.relay {
-                    Some(relay) => relay.heed(event),
+                    Some(relay) => relay.event(event),
                     None if found.as_ref().is_some_and(|op| !op.copied) => host.returning.push(op),
                     None => {}
                 }

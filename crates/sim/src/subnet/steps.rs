@@ -92,7 +92,7 @@ impl Subnet<'_> {
             let later = self.work(h);
             let (at, again) = self.round(h);
             wake = at.min(later);
-            let busy = self.heed_events(h) || again;
+            let busy = self.take_events(h) || again;
             let host = &mut self.hosts[h as usize];
             host.take_back();
             let more = busy || host.net().waiting();
@@ -178,7 +178,7 @@ impl Subnet<'_> {
     }
 
     /// Takes the driver's events. Returns whether there were any.
-    fn heed_events(&mut self, h: u32) -> bool {
+    fn take_events(&mut self, h: u32) -> bool {
         let mut any = false;
         while let Some(event) = self.hosts[h as usize].driver.event() {
             any = true;

@@ -168,10 +168,10 @@ impl<O: Object> Networks<O> {
     }
 
     /// Takes note of what a sleep has seen: the next step reads only what is ready.
-    pub fn heed(&mut self, ready: &Ready) {
-        self.far.transport().heed(ready);
+    pub fn woken(&mut self, ready: &Ready) {
+        self.far.transport().woken(ready);
         if let Some(near) = &mut self.near {
-            near.transport().heed(ready);
+            near.transport().woken(ready);
         }
     }
 

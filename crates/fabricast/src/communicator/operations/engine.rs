@@ -207,8 +207,8 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Takes note of what a sleep has seen: the next step reads only what is ready.
-    pub fn heed(&mut self, ready: &Ready) {
-        self.networks.heed(ready);
+    pub fn woken(&mut self, ready: &Ready) {
+        self.networks.woken(ready);
     }
 
     /// Receives and sends. Returns when to step again, and whether the network is full: then room
@@ -366,7 +366,7 @@ impl<O: Divisible> Engine<O> {
                 Event::Failed(op) => (op, Ended::Failed),
                 Event::Mismatch(op) => (op, Ended::Mismatch),
                 Event::Arrived(_) => {
-                    begun |= self.executor.heed(network, event).is_some();
+                    begun |= self.executor.event(network, event).is_some();
                     continue;
                 }
                 Event::AddressSilent { address, node, .. } => {
@@ -413,7 +413,7 @@ impl<O: Divisible> Engine<O> {
                 self.mismatch(network, op);
                 continue;
             }
-            if let Some(id) = self.executor.heed(network, event) {
+            if let Some(id) = self.executor.event(network, event) {
                 if how == Ended::Failed {
                     self.fails(now, Op::Collective(id));
                 }
@@ -439,7 +439,7 @@ impl<O: Divisible> Engine<O> {
     /// one. Its group continues until all members have been told: earlier operations must still
     /// complete, here and at members that receive them from this process.
     fn mismatch(&mut self, network: Network, op: OpId) {
-        let collective = self.executor.heed(network, Event::Mismatch(op));
+        let collective = self.executor.event(network, Event::Mismatch(op));
         let op = collective.map_or(Op::Single(network, op), Op::Collective);
         let Some(operation) = self.operations.get(&op).filter(|o| o.is_awaited()) else {
             return;

@@ -51,7 +51,7 @@ pub(crate) struct BreakOff {
 impl BreakOff {
     /// Takes over what another member says of the same group: an earlier call, or the root's length
     /// in the same call.
-    pub fn heed(&mut self, other: BreakOff) {
+    pub fn merge(&mut self, other: BreakOff) {
         if other.is_news_to(self) {
             *self = other;
         }

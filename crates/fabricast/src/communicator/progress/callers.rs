@@ -112,14 +112,14 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
             if let Some(inside) = &inside {
                 engine.is_awake(&inside.waker);
             }
-            self.heed_lost(&mut engine);
+            self.end_lost(&mut engine);
             if let Some(answer) = answer(&mut engine) {
                 self.left(engine);
                 self.unserved.fetch_or(runtime, Ordering::AcqRel);
                 return Ok(answer);
             }
             if let Some(ready) = ready.take() {
-                engine.heed(&ready);
+                engine.woken(&ready);
             }
             let now = self.shared.clock.now();
             let (wake, full) = engine.settle(now)?;
@@ -183,7 +183,7 @@ impl<O: Divisible + Send + Sync + 'static> Callers<O> {
     }
 
     /// Ends the groups of lost processes, and the groups that break off.
-    pub fn heed_lost(&self, engine: &mut Engine<O>) {
+    pub fn end_lost(&self, engine: &mut Engine<O>) {
         if self.peers.any_lost() {
             let now = self.shared.clock.now();
             for (rank, _) in self.peers.all_lost() {
@@ -281,7 +281,7 @@ fn callers_sleeper<O: Divisible>(
 ) -> io::Result<Waiter> {
     let sleeper = Waiter::new(engine)?;
     if let Some(runtime) = runtime {
-        sleeper.heed_runtime(runtime.as_fd())?;
+        sleeper.watch_runtime(runtime.as_fd())?;
     }
     Ok(sleeper)
 }

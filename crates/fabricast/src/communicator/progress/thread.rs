@@ -123,7 +123,7 @@ fn run<O: Divisible>(shared: &Shared<O>, sleeper: &Waiter, over: &AtomicBool) {
         let step = || {
             let mut engine = shared.lock();
             if let Some(ready) = ready.take() {
-                engine.heed(&ready);
+                engine.woken(&ready);
             }
             engine.step(now)
         };

@@ -262,8 +262,8 @@ impl Waiter {
     }
 
     /// From now on, a wait also ends when this descriptor of the runtime above is readable.
-    pub fn heed_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        self.sleeper.heed_runtime(descriptor)
+    pub fn watch_runtime(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.sleeper.watch_runtime(descriptor)
     }
 
     /// Sleeps until the waker was rung or `timeout` has passed, whatever arrives. Returns whether

@@ -365,7 +365,7 @@ impl Transport for Shm {
 
     /// The waker keeps ringing until a thread has received what it rang for, because a thread that
     /// something else has woken may not look.
-    fn heed(&mut self, ready: &Ready) {
+    fn woken(&mut self, ready: &Ready) {
         self.rung |= ready.may_have(self.place.wakers.of(self.place.me));
     }
 

@@ -481,7 +481,7 @@ impl Transport for Udp {
     }
 
     /// The next calls read only the sockets that are ready.
-    fn heed(&mut self, ready: &Ready) {
+    fn woken(&mut self, ready: &Ready) {
         self.empty = !ready.may_have(self.socket.as_fd());
         for input in &mut self.inputs {
             input.empty = !ready.may_have(input.socket.as_fd());

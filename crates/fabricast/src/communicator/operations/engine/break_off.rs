@@ -57,7 +57,7 @@ impl<O: Divisible> Engine<O> {
             None if awaits() => self.breaks_at(now, at, false),
             None if self.foretold.len() < FORETOLD_MAX => {
                 let known = self.foretold.entry(at.group).or_insert(at);
-                known.heed(at);
+                known.merge(at);
             }
             None => {}
         }
@@ -98,7 +98,7 @@ impl<O: Divisible> Engine<O> {
         match (breaking.guessed, guessed) {
             (true, false) => (breaking.at, breaking.guessed) = (at, false),
             (false, true) => return,
-            _ => breaking.at.heed(at),
+            _ => breaking.at.merge(at),
         }
         let BreakOff { group, call, len } = breaking.at;
         if let (Some(state), None, false) = (self.groups.get(&group), len, breaking.guessed)

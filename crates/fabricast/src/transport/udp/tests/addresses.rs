@@ -207,7 +207,7 @@ fn more_sockets_than_a_sleep_reports_are_read_in_order() {
     send_all(&mut other, &[datagram(Dest::Node(NodeId(1)), &[0], b"")]);
     send_to_each(&mut other, 1..=40);
     let ready = sleeper.sleep(Some(Duration::from_secs(5))).unwrap();
-    udp.heed(&ready);
+    udp.woken(&ready);
     let mut got = Vec::new();
     while got.len() < 42 {
         let some = udp.recv(NOW, &mut |d| got.extend_from_slice(d.bytes()));
