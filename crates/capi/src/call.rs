@@ -95,7 +95,7 @@ fn status(failure: &Failure) -> c_int {
         | Error::Scheme(_)
         | Error::GroupMembers
         | Error::GroupNumber(_)
-        | Error::CoverSets
+        | Error::Cover(_)
         | Error::NoMember { .. }
         | Error::Refused(_)
         | Error::LengthMismatch

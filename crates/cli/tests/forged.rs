@@ -31,6 +31,13 @@ fn what_cannot_be_true_is_refused() {
         "datagram": 1472, "window_bytes": 1 << 24,
     }));
     old.refused("version 4");
+    let new = json!({"version": 5, "address": {"port": 7}});
+    Peer::hello(&address, "new", new).refused("version 4");
+    let refused = send.until("refused", |e| e["receiver"] == "new");
+    assert!(
+        refused["reason"].as_str().unwrap().contains("not 5"),
+        "{refused}"
+    );
     // Values that would make all receivers' packets, or the window, small.
     Peer::hello(&address, "x", json!({"datagram": 600})).refused("--datagram-min");
     Peer::hello(&address, "x", json!({"window_bytes": 1 << 22})).refused("too small");

@@ -22,6 +22,15 @@ pub enum Event {
         /// Its hello.
         hello: Hello,
     },
+    /// A peer has said hello in a way that this version cannot read. It was told so.
+    Refused {
+        /// Name of the receiver, or its IP address.
+        name: String,
+        /// Its address.
+        address: SocketAddr,
+        /// Why, in words.
+        reason: String,
+    },
     /// A peer that has said hello says something else.
     Said {
         /// Its connection.

@@ -20,10 +20,9 @@
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of
 //! files stay as they come, and are escaped where they are shown.
 
-use std::net::Ipv4Addr;
-
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::frame::{HEAD, MESSAGE_MAX, put_message};
 pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
@@ -35,30 +34,44 @@ const TEXT_MAX: usize = 2048;
 
 /// A text from the network, made [`harmless`].
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let raw = String::deserialize(from)?;
-    Ok(raw
-        .chars()
-        .filter(|c| harmless(*c))
-        .take(TEXT_MAX)
-        .collect())
+    Ok(cleaned(&String::deserialize(from)?))
 }
 
-/// The address of a receiver that does not give one as this version does.
-fn nowhere() -> NodeAddress {
-    (Ipv4Addr::UNSPECIFIED.into(), 0).into()
+/// A text from the network, made [`harmless`]; empty if it is no text.
+fn text_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let value = serde_json::Value::deserialize(from)?;
+    Ok(cleaned(value.as_str().unwrap_or_default()))
+}
+
+fn cleaned(raw: &str) -> String {
+    let harmless = raw.chars().filter(|c| harmless(*c));
+    harmless.take(TEXT_MAX).collect()
+}
+
+/// The first message of a receiver, as far as it is readable in every version.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(tag = "say", rename_all = "snake_case")]
+pub enum Greeting {
+    /// The beginning of a [`Hello`].
+    Hello {
+        /// Version of the control protocol that the receiver speaks.
+        version: u32,
+        /// Name of the receiver; empty if it gives none as this version does.
+        #[serde(default, deserialize_with = "text_if_any")]
+        name: String,
+    },
 }
 
 /// Introduces a receiver to the sender.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`VERSION`]. The first field, readable in every version.
+    /// [`VERSION`]. Readable in every version ([`Greeting`]).
     pub version: u32,
     /// Name of the receiver in tables: its host name, and where the file goes.
     #[serde(deserialize_with = "text")]
     pub name: String,
     /// Address at which the receiver takes datagrams. The IP address 0.0.0.0 or :: stands for the
-    /// one that the receiver connects from. Version 2 says it otherwise.
-    #[serde(default = "nowhere")]
+    /// one that the receiver connects from.
     pub address: NodeAddress,
     /// Largest datagram that the receiver's interface takes, in bytes.
     pub datagram: u32,
@@ -108,6 +121,24 @@ pub struct Start {
     pub scheme: String,
     /// The members' addresses for datagrams if members repair for each other; otherwise empty.
     pub addresses: Vec<NodeAddress>,
+}
+
+impl Start {
+    /// Number of receivers whose addresses fit in the message, whatever their numbers and their
+    /// IPv6 addresses are.
+    pub const ADDRESSES_MAX: usize = {
+        let address = r#"{"ip":"[1111:2222:3333:4444:5555:6666:7777:8888]:65535"},"#.len();
+        let member = "4294967295,".len();
+        // The other fields need less than 1024 bytes.
+        (MESSAGE_MAX - 1024) / (address + member)
+    };
+
+    /// Whether the message is no longer than a receiver takes.
+    pub fn fits(&self) -> bool {
+        let mut frame = Vec::new();
+        put_message(&mut frame, &ToReceiver::Start(self.clone()));
+        frame.len() <= HEAD + MESSAGE_MAX
+    }
 }
 
 /// Announces the next pack, before the sender broadcasts it.

@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::blocks::Blocks;
 use super::event::{Event, PeerKey};
 use super::frame::{self, Kind};
-use super::message::{Need, ToSender};
+use super::message::{Greeting, Need, ToSender, VERSION};
 use crate::object::{BLOCK, pieces};
 
 /// Messages of one peer that are taken in one turn; an honest peer sends one or two.
@@ -36,12 +36,20 @@ pub enum Gone {
     Broken(String),
     /// The peer says what it must not say, or must not say now; it is told so.
     Wrong(String),
+    /// The peer has said hello in a way that this version cannot read; it is told so.
+    Unreadable {
+        /// Name of the receiver; empty if it is unreadable, too.
+        name: String,
+        /// Why it is refused.
+        reason: String,
+    },
 }
 
 /// A control connection.
 pub struct Peer {
     pub stream: TcpStream,
-    address: SocketAddr,
+    /// Where it connects from.
+    pub address: SocketAddr,
     local: SocketAddr,
     /// When it connected, or began to close. A pending connection must say hello soon.
     pub since: Instant,
@@ -203,8 +211,10 @@ impl Peer {
         if self.input.len() < end {
             return Ok(None);
         }
+        let bytes = &self.input[frame::HEAD..end];
         let message = match kind {
-            Kind::Message => frame::message(&self.input[frame::HEAD..end]),
+            Kind::Message if self.known => frame::message(bytes),
+            Kind::Message => first_message(bytes)?,
             Kind::Bulk => None,
         };
         self.input.drain(..end);
@@ -272,6 +282,27 @@ impl Peer {
         }
         Ok(())
     }
+}
+
+/// The first message of a peer. Its version is read before all else, which another version may say
+/// otherwise.
+fn first_message(bytes: &[u8]) -> Result<Option<ToSender>, Gone> {
+    let message = frame::message(bytes);
+    let Some(Greeting::Hello { version, name }) = frame::message(bytes) else {
+        return Ok(message);
+    };
+    let reason = match (version, &message) {
+        (VERSION, Some(_)) => return Ok(message),
+        (VERSION, None) => format!(
+            "the sender cannot read its hello, though both speak version {VERSION} of the control \
+             protocol"
+        ),
+        (other, _) => format!(
+            "the sender speaks version {VERSION} of the control protocol, not {other}; install \
+             the same version of fabricast on both"
+        ),
+    };
+    Err(Gone::Unreadable { name, reason })
 }
 
 /// Whether what is requested exists.

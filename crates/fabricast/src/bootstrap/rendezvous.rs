@@ -305,8 +305,8 @@ impl Server {
         peer.proving |= proving;
         if !peer.put(frame) {
             self.lose(key, "it reads nothing of what it is told".into());
-        } else if let Err(Gone::Broken(reason) | Gone::Wrong(reason)) = peer.flush() {
-            self.lose(key, reason);
+        } else if let Err(gone) = peer.flush() {
+            self.gone(key, gone);
         }
     }
 
@@ -396,19 +396,35 @@ impl Server {
         }
     }
 
-    /// Ends a connection; a known peer that broke a rule is told so.
+    /// Ends a connection; a peer that broke a rule is told so if it has said hello.
     fn gone(&mut self, key: u64, gone: Gone) {
-        match (gone, self.peers.get_mut(&key)) {
-            (Gone::Wrong(reason), Some(peer)) if peer.known && !peer.closing => {
-                peer.put(framed(&ToReceiver::Refused {
+        let told = self.peers.get_mut(&key).filter(|peer| !peer.closing);
+        let (peer, reason, event) = match (gone, told) {
+            (Gone::Wrong(reason), Some(peer)) if peer.known => {
+                let lost = Event::Lost {
+                    peer: PeerKey(key),
                     reason: reason.clone(),
-                }));
-                let peer = PeerKey(key);
-                self.tell(Event::Lost { peer, reason });
-                self.obey(Command::Close(peer));
+                };
+                (peer, reason, lost)
             }
-            (Gone::Broken(reason) | Gone::Wrong(reason), _) => self.lose(key, reason),
-        }
+            (Gone::Unreadable { name, reason }, Some(peer)) => {
+                let refused = Event::Refused {
+                    name: match name.is_empty() {
+                        true => peer.address.ip().to_string(),
+                        false => name,
+                    },
+                    address: peer.address,
+                    reason: reason.clone(),
+                };
+                (peer, reason, refused)
+            }
+            (Gone::Unreadable { reason, .. } | Gone::Broken(reason) | Gone::Wrong(reason), _) => {
+                return self.lose(key, reason);
+            }
+        };
+        peer.put(framed(&ToReceiver::Refused { reason }));
+        self.tell(event);
+        self.obey(Command::Close(PeerKey(key)));
     }
 
     fn lose(&mut self, key: u64, reason: String) {

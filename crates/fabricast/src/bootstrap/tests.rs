@@ -112,6 +112,46 @@ fn hear(stream: &mut TcpStream) -> ToReceiver {
 }
 
 #[test]
+fn a_receiver_of_another_version_learns_why_it_is_refused() {
+    let other = VERSION + 1;
+    let hello = |version: u32, rest: &str| {
+        let json = format!(r#"{{"say": "hello", "version": {version}, {rest}}}"#);
+        [&[b'M', 0, 0, json.len() as u8], json.as_bytes()].concat()
+    };
+    // A kind of address that this version does not know.
+    let odd = r#""address": {"port": 7}, "datagram": 1472, "window_bytes": 16777216"#;
+    for (version, name, rest) in [
+        (other, "new", r#""name": "new", "lid": 5"#.into()),
+        (other, "odd", format!(r#""name": "odd", {odd}"#)),
+        (other, "127.0.0.1", r#""name": {"host": "h"}"#.into()),
+        (VERSION, "same", format!(r#""name": "same", {odd}"#)),
+    ] {
+        let why = match version {
+            VERSION => "cannot read".into(),
+            other => format!("not {other}"),
+        };
+        let rendezvous = open();
+        let mut stream = connect(&rendezvous, &hello(version, &rest));
+        let ToReceiver::Refused { reason } = hear(&mut stream) else {
+            panic!("{name} is not refused");
+        };
+        let both = format!("version {VERSION}");
+        assert!(reason.contains(&both) && reason.contains(&why), "{reason}");
+        let said = rendezvous.event_until(Instant::now() + SOON);
+        let Some(Event::Refused {
+            name: who,
+            reason: noted,
+            ..
+        }) = said
+        else {
+            panic!("{said:?}");
+        };
+        assert_eq!((who.as_str(), noted), (name, reason));
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0, "nothing more is said");
+    }
+}
+
+#[test]
 fn silent_connections_keep_nobody_out() {
     let rendezvous = open();
     let mut silent: Vec<TcpStream> = (0..80).map(|_| connect(&rendezvous, b"")).collect();

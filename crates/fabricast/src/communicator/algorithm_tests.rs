@@ -138,22 +138,31 @@ fn sets_have_members_only_and_are_named_once_before_all_else() {
     by(BroadcastAlgorithm::Cover, |rank, ranks, context| {
         let group = (rank < 4).then(|| context.group(1, &[0, 1, 2, 3]).unwrap());
         if let Some(group) = &group {
-            let refused = |sets: &[Vec<u32>]| {
+            let refused = |sets: &[Vec<u32>], why: CoverError| {
                 let error = context.cover(group, sets).unwrap_err();
-                assert!(matches!(error, Error::CoverSets), "{error}");
+                assert!(matches!(error, Error::Cover(e) if e == why), "{error}");
             };
-            refused(&[vec![0, 1, 4]]);
-            refused(&[vec![0, 1, 1]]);
-            refused(&vec![vec![]; 65]);
+            refused(
+                &[vec![0, 1], vec![0, 4]],
+                CoverError::NoMember { set: 1, rank: 4 },
+            );
+            refused(
+                &[vec![0], vec![1, 2, 1]],
+                CoverError::Twice { set: 1, rank: 1 },
+            );
+            refused(&vec![vec![]; 65], CoverError::TooMany(65));
             let sets = [vec![0, 1, 2], vec![1, 2, 3]];
             context.cover(group, &sets).unwrap();
-            refused(&sets);
+            refused(&sets, CoverError::Named);
             bcast(&context, group, 0, rank, &pattern(1000)).unwrap();
-            refused(&sets);
+            refused(&sets, CoverError::Named);
             let next = context.group(2, &[0, 1, 2, 3]).unwrap();
             bcast(&context, &next, 0, rank, &pattern(1000)).unwrap();
             let error = context.cover(&next, &sets).unwrap_err();
-            assert!(matches!(error, Error::CoverSets), "{error}");
+            assert!(
+                matches!(error, Error::Cover(CoverError::Started)),
+                "{error}"
+            );
         }
         let error = context.group(1 << 28, &[0, 1, 2, 3, 4]).unwrap_err();
         assert!(matches!(error, Error::GroupNumber(_)), "{error}");

@@ -8,8 +8,40 @@ use std::time::Duration;
 use fabricast_proto::Refused;
 use fabricast_proto::scheme::UnknownScheme;
 
+use super::limits::COVER_SETS_MAX;
 use crate::error::NetworkError;
 use crate::text::spoken;
+
+/// Why [`super::Context::cover`] refuses the sets of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoverError {
+    /// The group's sets have been named before.
+    #[error("the sets of the group's cover are named already")]
+    Named,
+    /// Something was started in the group before its sets were named.
+    #[error("the sets of a cover are named before anything is started in the group")]
+    Started,
+    /// There are more sets than [`super::COVER_SETS_MAX`].
+    #[error("a cover has at most {most} sets, not {0}", most = COVER_SETS_MAX)]
+    TooMany(usize),
+    /// A set has a process that is no member of the group.
+    #[error("rank {rank} in set {set} of the cover is no member of the group")]
+    NoMember {
+        /// Index of the set.
+        set: usize,
+        /// Rank of the process in the context.
+        rank: u32,
+    },
+    /// A set has a process twice.
+    #[error("rank {rank} is twice in set {set} of the cover")]
+    Twice {
+        /// Index of the set.
+        set: usize,
+        /// Rank of the process in the context.
+        rank: u32,
+    },
+}
 
 /// Why a call of [`super::Context`] failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +90,9 @@ pub enum Error {
          messages"
     )]
     GroupNumber(u32),
-    /// [`super::Context::cover`] gets at most 64 sets, each of different members of its group, and
-    /// is called once for a group, before anything is started there. Nothing has changed.
-    #[error(
-        "a cover has at most 64 sets, each of different members of its group, and is named once, \
-         before anything is started in the group"
-    )]
-    CoverSets,
+    /// A group cannot have these sets as its cover. Nothing has changed.
+    #[error(transparent)]
+    Cover(#[from] CoverError),
     /// A broadcast's root is an index into the members of its group.
     #[error("{root} is no member of a group of {size}")]
     NoMember {

@@ -44,7 +44,7 @@ use self::wireup::descriptor::agree_on_unreached;
 use crate::collective::Ended;
 use crate::object::Divisible;
 
-pub use self::error::Error;
+pub use self::error::{CoverError, Error};
 pub use self::limits::COVER_SETS_MAX;
 pub use self::operations::group::Group;
 pub use self::operations::statistics::Statistics;
@@ -188,8 +188,8 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// algorithm, the sets change nothing.
     ///
     /// # Errors
-    /// [`Error::CoverSets`]: a set has a process that is no member, or one twice, there are too
-    /// many, the sets were named already, or something was started in the group.
+    /// [`Error::Cover`]: a set has a process that is no member, or one twice, there are too many,
+    /// the sets were named already, or something was started in the group.
     /// [`Error::GroupEnded`], [`Error::Refused`], [`Error::Io`]: see there. After an error the
     /// group has the sets that it had before.
     pub fn cover(&self, group: &Group, sets: &[Vec<u32>]) -> Result<(), Error> {

@@ -4,7 +4,7 @@
 //! of other receivers, descriptors, and how small it makes everybody's packets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -232,14 +232,23 @@ impl<'a> Admission<'a> {
         };
         self.rendezvous.say(member.peer, refused);
         self.rendezvous.close(member.peer);
-        self.note(member, By::Sender, reason, tell);
+        self.note(
+            (member.hello.name, member.address),
+            By::Sender,
+            reason,
+            tell,
+        );
     }
 
     /// Notes for the table that a receiver does not take part, which side decided that, and why.
-    fn note(&mut self, member: Member, by: By, reason: String, tell: &mut dyn FnMut(SendEvent)) {
-        self.refusals
-            .add(member.hello.name, member.address, by, reason)
-            .map(tell);
+    pub fn note(
+        &mut self,
+        (name, address): (String, SocketAddr),
+        by: By,
+        reason: String,
+        tell: &mut dyn FnMut(SendEvent),
+    ) {
+        self.refusals.add(name, address, by, reason).map(tell);
     }
 
     fn too_few(&self) -> Error {
@@ -297,6 +306,11 @@ impl<'a> Admission<'a> {
                     None => self.admit(member, tell),
                 }
             }
+            Event::Refused {
+                name,
+                address,
+                reason,
+            } => self.note((name, address), By::Sender, reason, tell),
             Event::Said { peer, message } => match message {
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
                 ToSender::Failed { code, reason } => {
@@ -304,7 +318,8 @@ impl<'a> Admission<'a> {
                         self.rendezvous.close(peer);
                         // If its user interrupted the receiver, nothing kept it from taking part.
                         if code != exit::INTERRUPTED {
-                            self.note(gone, By::Receiver, reason, tell);
+                            let who = (gone.hello.name, gone.address);
+                            self.note(who, By::Receiver, reason, tell);
                         }
                     }
                 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::bootstrap::PORT_MIN;
-use crate::bootstrap::message::{Hello, VERSION};
+use crate::bootstrap::message::Hello;
 use crate::config::DATAGRAM_MIN;
 use crate::interface::Family;
 use crate::setting::{ADMITTED_DATAGRAM, FROM};
@@ -18,13 +18,6 @@ const _: () = assert!(WINDOW_BYTES_MIN >= 64 * fabricast_proto::limits::PAYLOAD_
 /// What this receiver says that cannot be true or cannot work, if anything. `group`: the family of
 /// the group, if a group is chosen.
 pub fn contradiction(address: SocketAddr, hello: &Hello, group: Option<Family>) -> Option<String> {
-    if hello.version != VERSION {
-        return Some(format!(
-            "the sender speaks version {VERSION} of the control protocol, not {}; install the \
-             same version of fabricast on both",
-            hello.version
-        ));
-    }
     if (hello.datagram as usize) < DATAGRAM_MIN || hello.window_bytes < WINDOW_BYTES_MIN {
         return Some(format!(
             "its datagrams or its window are too small: {} and {} bytes, and {DATAGRAM_MIN} \

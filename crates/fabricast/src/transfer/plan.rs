@@ -12,6 +12,7 @@ use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net;
+use crate::setting::MAX_RECEIVERS;
 use crate::transport::Transport;
 
 /// The plan that sender and receivers have agreed on.
@@ -74,6 +75,7 @@ pub fn open(
         scheme: options.scheme.clone(),
         addresses,
     };
+    check_length(&start)?;
     let node = Config {
         rate: options.rate,
         patience: options.patience,
@@ -109,6 +111,27 @@ pub fn open(
     ))
 }
 
+/// Checks that one message takes all that each receiver is told at the start.
+fn check_length(start: &Start) -> Result<(), Error> {
+    if start.fits() {
+        return Ok(());
+    }
+    let receivers = start.members.len() - 1;
+    Err(Error::Usage(match start.addresses.is_empty() {
+        true => format!(
+            "{receivers} receivers are more than one message can name: admit fewer \
+             ({MAX_RECEIVERS})"
+        ),
+        false => format!(
+            "by the scheme {} each receiver must know the addresses of all, and {receivers} are \
+             too many for one message: admit at most {} ({MAX_RECEIVERS}), or choose a scheme by \
+             which receivers report to the sender alone, such as auto",
+            start.scheme,
+            Start::ADDRESSES_MAX
+        ),
+    }))
+}
+
 /// Number of packets that may be under way, for receivers that can hold `bytes` and a scheme with a
 /// window of `most` packets. The core's windows are powers of two, and the result must not exceed
 /// what any receiver can hold.
@@ -142,6 +165,43 @@ mod tests {
     use super::*;
     use crate::transfer::WINDOW_BYTES;
     use crate::transfer::objections::WINDOW_BYTES_MIN;
+
+    /// The start message for this many receivers, with the longest numbers and addresses.
+    fn start(receivers: usize, is_shared: bool) -> Start {
+        let address: SocketAddr = ([0xfdff; 8], 65_535).into();
+        let addresses = if is_shared { receivers } else { 0 };
+        Start {
+            group: Some(address.into()),
+            root: address.into(),
+            payload_size: limits::PAYLOAD_MAX,
+            window: limits::WINDOW_MAX,
+            members: vec![u32::MAX; receivers + 1],
+            scheme: "tree(4294967295)+aggregate(4294967295)+piggyback+crc32c".into(),
+            addresses: vec![address.into(); addresses],
+        }
+    }
+
+    #[test]
+    fn a_start_that_no_message_takes_is_a_usage_error() {
+        assert!(check_length(&start(Start::ADDRESSES_MAX, true)).is_ok());
+        let error = check_length(&start(15_000, true)).unwrap_err();
+        assert!(matches!(error, Error::Usage(_)), "{error:?}");
+        let (text, most) = (error.to_string(), Start::ADDRESSES_MAX.to_string());
+        assert!(
+            text.contains("scheme tree(") && text.contains("15000 are too many"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&most) && text.contains(MAX_RECEIVERS),
+            "{text}"
+        );
+        assert!(check_length(&start(40_000, false)).is_ok());
+        let error = check_length(&start(limits::MEMBERS_MAX - 1, false)).unwrap_err();
+        assert!(
+            error.to_string().contains("more than one message can name"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn no_window_is_more_than_a_receiver_holds() {

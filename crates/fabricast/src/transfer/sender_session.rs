@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::{Admission, LATE};
-use super::events::{FileFailure, SendEvent, SendReport, State, Traffic};
+use super::events::{By, FileFailure, SendEvent, SendReport, State, Traffic};
 use super::plan::Plan;
 use super::receiver_table::{Member, Stage, Wait, Work, path_name};
 use super::slow::{eviction, too_slow};
@@ -393,6 +393,14 @@ impl<'a> SenderSession<'a> {
             } => {
                 let late = Member::new(peer, ROOT, address, local, hello);
                 self.admission.refuse(late, LATE.into(), self.tell);
+            }
+            bootstrap::Event::Refused {
+                name,
+                address,
+                reason,
+            } => {
+                let who = (name, address);
+                self.admission.note(who, By::Sender, reason, self.tell);
             }
             bootstrap::Event::Pending(n) => self.admission.pending = n,
             bootstrap::Event::Lost { peer, reason } => {

@@ -80,7 +80,7 @@ pub const PRESETS: [Preset; 17] = [
     Preset {
         name: "copied(N)",
         about: "modifier: objects of at most N bytes are copied, and their sender is done (P1.7, \
-             P4.8)",
+             P4.8); 0: none",
     },
     Preset {
         name: "additive",
@@ -217,9 +217,12 @@ impl Scheme {
         self
     }
 
-    /// Modifier of P1.7 and P4.8: objects of at most `bytes` bytes are copied.
+    /// Modifier of P1.7 and P4.8: objects of at most `bytes` bytes are copied; 0: none.
     pub fn copied(mut self, bytes: u32) -> Scheme {
-        self.copied = Copied::UpTo(bytes);
+        self.copied = match bytes {
+            0 => Copied::Never,
+            _ => Copied::UpTo(bytes),
+        };
         self
     }
 
@@ -242,7 +245,7 @@ impl fmt::Display for UnknownScheme {
         write!(
             f,
             "no scheme '{}': one base and modifiers joined by '+', such as \
-             coroot(2)+aggregate(10), with N of 1 or more, of {}",
+             coroot(2)+aggregate(10), with N of 1 or more (copied: 0 or more), of {}",
             self.part,
             names.join(", ")
         )
@@ -263,7 +266,11 @@ impl FromStr for Scheme {
             let (word, number) = match part.split_once('(') {
                 Some((word, rest)) => {
                     let number = rest.strip_suffix(')').and_then(|n| n.parse::<u32>().ok());
-                    (word, Some(number.filter(|&n| n > 0).ok_or_else(unknown)?))
+                    let least = u32::from(word != "copied");
+                    (
+                        word,
+                        Some(number.filter(|&n| n >= least).ok_or_else(unknown)?),
+                    )
                 }
                 None => (part, None),
             };
@@ -322,6 +329,13 @@ mod tests {
             "skewed(10)".parse(),
             Ok(Scheme::acknowledged().skewed(10).bounded())
         );
+    }
+
+    #[test]
+    fn copied_0_copies_nothing() {
+        let scheme: Scheme = "channels(4)+copied(0)".parse().unwrap();
+        assert_eq!(scheme.copied, Copied::Never);
+        assert!(!scheme.copies(0, 1000) && !scheme.copies(1, 1000) && scheme.is_awaited(1));
     }
 
     #[test]

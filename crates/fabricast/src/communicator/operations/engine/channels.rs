@@ -17,7 +17,7 @@ use fabricast_proto::{Command, GroupId, NodeId, Refused, Seq, Time};
 
 use super::{Engine, State};
 use crate::collective::{Algorithm, Channel, Cover, Peer, Schedule, Segments, Step};
-use crate::communicator::error::Error;
+use crate::communicator::error::{CoverError, Error};
 use crate::communicator::limits::COVER_SETS_MAX;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::{EVERYBODY, Group, PROOF};
@@ -39,6 +39,20 @@ pub(super) struct Ways {
 }
 
 impl Ways {
+    /// The members' indices, in order, of set `at` of a cover, which has these ranks.
+    fn indices(&self, at: usize, ranks: &[u32]) -> Result<Vec<usize>, CoverError> {
+        let mut indices = BTreeSet::new();
+        for &rank in ranks {
+            let Ok(index) = self.members.binary_search(&NodeId(rank)) else {
+                return Err(CoverError::NoMember { set: at, rank });
+            };
+            if !indices.insert(index) {
+                return Err(CoverError::Twice { set: at, rank });
+            }
+        }
+        Ok(indices.into_iter().collect())
+    }
+
     /// The number of a group of the core that belongs to a group.
     fn number(&self, i: u32) -> GroupId {
         let stride = self.size + COVER_SETS_MAX as u32;
@@ -147,17 +161,19 @@ impl<O: Divisible> Engine<O> {
         let (Some(ways), Some(state)) = (self.ways(group.id), self.groups.get(&group.id)) else {
             return Err(Error::GroupEnded);
         };
-        let is_first = !state.channels.named && state.calls == 0;
-        let index = |rank: &u32| ways.members.binary_search(&NodeId(*rank)).ok();
-        let sorted = |set: &Vec<u32>| {
-            let indices: BTreeSet<usize> = set.iter().filter_map(index).collect();
-            let all: Vec<usize> = indices.into_iter().collect();
-            (all.len() == set.len()).then_some(all)
-        };
-        let indices: Option<Vec<Vec<usize>>> = sets.iter().map(sorted).collect();
-        let Some(indices) = indices.filter(|sets| is_first && sets.len() <= COVER_SETS_MAX) else {
-            return Err(Error::CoverSets);
-        };
+        if state.channels.named {
+            return Err(CoverError::Named.into());
+        }
+        if state.calls > 0 {
+            return Err(CoverError::Started.into());
+        }
+        if sets.len() > COVER_SETS_MAX {
+            return Err(CoverError::TooMany(sets.len()).into());
+        }
+        let sets = sets.iter().enumerate();
+        let indices: Vec<Vec<usize>> = sets
+            .map(|(at, set)| ways.indices(at, set))
+            .collect::<Result<_, _>>()?;
         let added = self.add_sets(&ways, &indices);
         if added.is_err() {
             // Nothing was started, so the group has no other channels.
