@@ -191,8 +191,18 @@ void statistics_tell(void) {
             mean_ms(sum.address_change_us, sum.address_changes));
     if (sum.groups_unaddressed)
         say("communicators that had no address of their own, at least for a while: %" PRIu64
-            "; because all addresses were taken: %" PRIu64,
-            sum.groups_unaddressed, sum.groups_exhausted);
+            "; because all addresses were taken: %" PRIu64 ", a host is denied them: %" PRIu64
+            ", there was no answer: %" PRIu64 ", probes did not arrive: %" PRIu64,
+            sum.groups_unaddressed, sum.groups_exhausted, sum.groups_denied, sum.groups_unanswered,
+            sum.groups_unproven);
+    if (sum.groups_unled)
+        say("communicators that can have no address of their own, because they lack the lowest "
+            "rank of one of their hosts: %" PRIu64,
+            sum.groups_unled);
+    if (sum.hosts_set_aside || sum.addresses_unproven)
+        say("hosts that could not join what others had joined: %" PRIu64
+            "; addresses given up because probes did not arrive: %" PRIu64,
+            sum.hosts_set_aside, sum.addresses_unproven);
     say("frames that reached ranks outside their communicator: %" PRIu64, sum.frames_foreign);
     if (sum.packets_shared)
         say("through shared memory: %" PRIu64 " packets, %" PRIu64

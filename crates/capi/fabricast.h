@@ -181,6 +181,19 @@ typedef struct fabricast_statistics {
   // Microseconds from a group's first use until it sent by that address, summed over
   // `address_changes`.
   uint64_t address_change_us;
+  // Groups in `groups_unaddressed` of which the manager denies a host every address.
+  uint64_t groups_denied;
+  // Groups in `groups_unaddressed` of which a host, or the manager, did not answer.
+  uint64_t groups_unanswered;
+  // Groups in `groups_unaddressed` of which probes by multicast did not reach a host.
+  uint64_t groups_unproven;
+  // Groups that can have no multicast address of their own, because on one of their hosts the
+  // lowest process of all is no member.
+  uint64_t groups_unled;
+  // Multicast addresses that were given up because probes reached no host.
+  uint64_t addresses_unproven;
+  // Hosts that could not join a multicast address that others had joined.
+  uint64_t hosts_set_aside;
 } fabricast_statistics;
 
 #ifdef __cplusplus

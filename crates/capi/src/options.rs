@@ -10,7 +10,7 @@ use std::time::Duration;
 use fabricast_lib::communicator::{
     Bootstrap, BootstrapError, Options, Statistics, UnknownBroadcast,
 };
-use fabricast_lib::proto::group::UnknownStrategy;
+use fabricast_lib::proto::group::{Refusal, UnknownStrategy};
 use fabricast_lib::setting;
 use fabricast_lib::subnet::manager::UnknownManager;
 
@@ -332,6 +332,19 @@ pub struct fabricast_statistics {
     /// Microseconds from a group's first use until it sent by that address, summed over
     /// `address_changes`.
     pub address_change_us: u64,
+    /// Groups in `groups_unaddressed` of which the manager denies a host every address.
+    pub groups_denied: u64,
+    /// Groups in `groups_unaddressed` of which a host, or the manager, did not answer.
+    pub groups_unanswered: u64,
+    /// Groups in `groups_unaddressed` of which probes by multicast did not reach a host.
+    pub groups_unproven: u64,
+    /// Groups that can have no multicast address of their own, because on one of their hosts the
+    /// lowest process of all is no member.
+    pub groups_unled: u64,
+    /// Multicast addresses that were given up because probes reached no host.
+    pub addresses_unproven: u64,
+    /// Hosts that could not join a multicast address that others had joined.
+    pub hosts_set_aside: u64,
 }
 
 impl fabricast_statistics {
@@ -358,8 +371,8 @@ impl fabricast_statistics {
             unshared: s.unshared,
             sent_own: s.addresses.sent_own,
             addresses_refused: s.addresses.refused,
-            groups_unaddressed: s.addresses.unaddressed,
-            groups_exhausted: s.addresses.exhausted,
+            groups_unaddressed: s.addresses.unaddressed.total(),
+            groups_exhausted: s.addresses.unaddressed.of(Refusal::NoAddresses),
             frames_foreign: s.node.foreign,
             address_joins: s.addresses.joins.times,
             address_join_us: s.addresses.joins.total.as_micros() as u64,
@@ -367,6 +380,12 @@ impl fabricast_statistics {
             address_proof_us: s.addresses.proofs.total.as_micros() as u64,
             address_changes: s.addresses.changes.times,
             address_change_us: s.addresses.changes.total.as_micros() as u64,
+            groups_denied: s.addresses.unaddressed.of(Refusal::Denied),
+            groups_unanswered: s.addresses.unaddressed.of(Refusal::NoAnswer),
+            groups_unproven: s.addresses.unaddressed.of(Refusal::Unproven),
+            groups_unled: s.addresses.unled,
+            addresses_unproven: s.addresses.given_up.of(Refusal::Unproven),
+            hosts_set_aside: s.addresses.set_aside.total(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use fabricast_proto::AddressId;
-use fabricast_proto::group::{Grant, Message, Strategy};
+use fabricast_proto::group::{Grant, Message, Refusal, Strategy};
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
@@ -29,9 +29,20 @@ fn with_limit(
     loss: f64,
     each: impl Fn(u32, &mut Ranks, &Here) + Sync,
 ) {
-    let strategy: Strategy = strategy.parse().unwrap();
     let hosts: Vec<u32> = (0..HOSTS).collect();
-    job_on(&hosts, loss, |rank, ranks, options| {
+    with_hosts(&hosts, strategy, addresses, loss, each);
+}
+
+/// Like [`with_limit`], on these hosts of all ranks.
+fn with_hosts(
+    hosts: &[u32],
+    strategy: &str,
+    addresses: Option<u32>,
+    loss: f64,
+    each: impl Fn(u32, &mut Ranks, &Here) + Sync,
+) {
+    let strategy: Strategy = strategy.parse().unwrap();
+    job_on(hosts, loss, |rank, ranks, options| {
         let options = Options {
             groups: Some(strategy),
             addresses,
@@ -172,7 +183,8 @@ fn groups_without_an_address_of_their_own_work() {
             let addresses = context.statistics().addresses;
             // Rank 0 is the lowest of all four groups.
             let without = if rank == 0 { 4 - u64::from(limit) } else { 0 };
-            let counted = (addresses.unaddressed, addresses.exhausted);
+            let exhausted = addresses.unaddressed.of(Refusal::NoAddresses);
+            let counted = (addresses.unaddressed.total(), exhausted);
             assert_eq!(counted, (without, without), "{strategy} {rank}");
             assert_eq!(addresses.sent_own, 0, "{strategy} {rank}");
             for group in groups.into_iter().flatten() {
@@ -181,6 +193,26 @@ fn groups_without_an_address_of_their_own_work() {
             ranks.allgather(&[]).unwrap();
         });
     }
+}
+
+/// A group that lacks the lowest process of a host can have no address. Its lowest member counts
+/// that.
+#[test]
+fn groups_that_other_processes_lead_are_counted() {
+    let hosts = [0, 0, 1, 1, 2, 2, 3, 3];
+    with_hosts(&hosts, "lazy", None, 0.0, |rank, ranks, context| {
+        let members = [1, 3, 5];
+        let me = members.iter().position(|&m| m == rank);
+        if let Some(me) = me {
+            let group = context.group(1, &members).unwrap();
+            bcast(context, &group, 0, me as u32, &[7; 3000]).unwrap();
+            context.leave(group);
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        let unled = context.statistics().addresses.unled;
+        assert_eq!(unled, u64::from(rank == 1), "{rank}");
+    });
 }
 
 /// With an address from the pool that comes with the agreement on the group, the very first

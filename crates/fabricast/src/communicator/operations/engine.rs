@@ -95,6 +95,8 @@ pub(crate) struct Engine<O: Divisible> {
     owned: Option<Owned>,
     /// What that part begins with.
     addressing: Option<Addressing>,
+    /// Whether groups get addresses of their own, where they can.
+    addresses_groups: bool,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
@@ -161,6 +163,7 @@ impl<O: Divisible> Engine<O> {
             addresses: Addresses::new(addresses),
             owned: None,
             addressing,
+            addresses_groups: false,
             algorithm: broadcast,
             groups: BTreeMap::new(),
             endings: Endings::default(),

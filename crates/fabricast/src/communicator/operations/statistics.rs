@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fabricast_proto::Histogram;
+use fabricast_proto::group::Refusal;
 
 use crate::driver;
 use crate::transport;
@@ -64,16 +65,37 @@ pub struct AddressStatistics {
     /// Joins that were refused.
     pub refused: u64,
     /// Groups whose lowest host this is, and that had to do without an address of their own, at
-    /// least for a while.
-    pub unaddressed: u64,
-    /// Groups in `unaddressed` for which there were no more addresses.
-    pub exhausted: u64,
+    /// least for a while, by reason.
+    pub unaddressed: ByReason,
+    /// Groups that can have none, because another process than the lowest of a host leads them
+    /// there. Their lowest leader counts them.
+    pub unled: u64,
+    /// At rank 0: addresses that were given up, by reason.
+    pub given_up: ByReason,
+    /// At rank 0: hosts that could not join what others had joined and were set aside, by reason.
+    pub set_aside: ByReason,
     /// From the request to join an address to the subnet's answer (P5.3).
     pub joins: Taken,
     /// From that answer to the proof (P5.3).
     pub proofs: Taken,
     /// From a group's first use until it sent by an address of its own (P5.3).
     pub changes: Taken,
+}
+
+/// Counters, one for each reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ByReason(pub(crate) [u64; Refusal::ALL.len()]);
+
+impl ByReason {
+    /// The counter of one reason.
+    pub fn of(&self, why: Refusal) -> u64 {
+        self.0[why.index()]
+    }
+
+    /// All counters together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
 }
 
 /// How often something that takes time has happened, and how long that took in all.

@@ -364,14 +364,17 @@ fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) ->
     others.next().is_some()
 }
 
-/// The addresses of a job's groups, of the kind that the network of `node` has. They are scattered,
-/// so that two jobs have hardly any in common.
+/// The addresses of a job's groups, of the kind that the network of `node` has: one random block, in
+/// a random order. Two jobs have all or none in common: an InfiniBand subnet knows no ports, and
+/// where two jobs draw single addresses, one in five pairs would have some in common.
 fn addresses(session: u64, node: NodeAddress) -> [GroupAddress; ADDRESSES_MAX] {
-    // Steps of an odd number meet each of all 65 536 numbers once.
-    let [a, b, _, _, _, _, g, h] = session.to_be_bytes();
-    let (first, step) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([g, h]) | 1);
+    const { assert!(ADDRESSES_MAX == 128) };
+    let word = |x, y| u16::from_be_bytes([x, y]);
+    let [a, b, _, _, e, f, g, h] = session.to_be_bytes();
     std::array::from_fn(|i| {
-        let number = first.wrapping_add(step.wrapping_mul(i as u16));
+        // Steps of an odd number meet each number of the block once.
+        let place = word(g, h).wrapping_add((word(e, f) | 1).wrapping_mul(i as u16));
+        let number = word(a, b) & !127 | place & 127;
         match node {
             NodeAddress::Ip(ip) => GroupAddress::Ip(multicast(session, number, ip.is_ipv4())),
             NodeAddress::Number(_) => GroupAddress::Number(number.into()),
@@ -470,6 +473,24 @@ mod tests {
         assert!(!hears_itself(&hosts, &descriptors, 3));
         descriptors[4].address = descriptors[3].address;
         assert!(hears_itself(&hosts, &descriptors, 3));
+    }
+
+    #[test]
+    fn jobs_have_all_groups_in_common_or_none() {
+        let node = NodeAddress::from((IpAddr::from([10, 0, 0, 1]), 1));
+        let mut rng = fabricast_proto::rng::Rng::new(1);
+        let mut job = || {
+            let all = addresses(rng.bits(), node).map(|at| at.ip());
+            std::collections::BTreeSet::from(all)
+        };
+        let jobs: Vec<_> = (0..200).map(|_| job()).collect();
+        let pairs = jobs.iter().enumerate();
+        let pairs = pairs.flat_map(|(i, a)| jobs[..i].iter().map(move |b| (a, b)));
+        let common = pairs.map(|(a, b)| a.intersection(b).count());
+        let common: Vec<_> = common.filter(|&common| common > 0).collect();
+        assert!(common.iter().all(|&common| common == ADDRESSES_MAX));
+        // About one in 512 of 19 900 pairs.
+        assert!(common.len() < 100, "{}", common.len());
     }
 
     #[test]

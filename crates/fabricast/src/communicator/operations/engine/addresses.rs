@@ -13,7 +13,7 @@ use std::time::Duration;
 use fabricast_proto::group::{Config, Host, HostId, HostSet, Refusal};
 use fabricast_proto::{AddressId, GroupId, NodeId, Time};
 use rustc_hash::FxHashMap;
-use tracing::debug;
+use tracing::{debug, info, warn};
 
 use crate::communicator::limits::{ADDRESSES, ADDRESSES_MAX};
 use crate::communicator::wireup::Addressing;
@@ -134,6 +134,8 @@ pub(super) struct Owned {
     pub unreported: bool,
     /// Whether a group has had no address of its own.
     pub scarce: bool,
+    /// At rank 0: the hosts that are set aside, and why.
+    pub aside: Vec<(HostId, Refusal)>,
     pub reported: Time,
     /// When the subnet was last asked for answers.
     pub looked: Time,
@@ -156,7 +158,7 @@ impl Owned {
                 self.host.joined(now, in_machine(id));
             }
             Err(error) => {
-                debug!(%error, address = id.0, "cannot join");
+                debug!(%error, address = %at, "cannot join");
                 self.asked.remove(&id);
                 self.subnet.leave(now, at);
                 let why = Refusal::NoAddresses;
@@ -196,6 +198,7 @@ impl Owned {
             sent_own: 0,
             unreported: false,
             scarce: false,
+            aside: Vec::new(),
             reported: now,
             looked: now,
             wake: now,
@@ -230,6 +233,27 @@ impl Owned {
         let looks = unanswered.then_some(self.looked + pause);
         let all = [Some(machine), report, subnet, looks];
         all.into_iter().flatten().min().unwrap_or(Time::NEVER)
+    }
+
+    /// Tells which hosts the coordinator has set aside since the last call, and which are back.
+    pub fn tell_aside(&mut self) {
+        let aside = self.host.set_aside();
+        if aside == self.aside {
+            return;
+        }
+        let known = |all: &[(HostId, Refusal)], host| all.iter().any(|(known, _)| *known == host);
+        for &(host, why) in aside.iter().filter(|(host, _)| !known(&self.aside, *host)) {
+            let rank = self.speaker(host).0;
+            warn!(rank, %why, "communicators with this rank's host have no address of their own");
+        }
+        for &(host, _) in self.aside.iter().filter(|(host, _)| !known(&aside, *host)) {
+            let rank = self.speaker(host).0;
+            info!(
+                rank,
+                "communicators with this rank's host have addresses again"
+            );
+        }
+        self.aside = aside;
     }
 
     /// Takes note that this process has sent bytes to a group.

@@ -15,7 +15,7 @@ use super::groups::PROVE;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
-use crate::communicator::operations::statistics::AddressStatistics;
+use crate::communicator::operations::statistics::{AddressStatistics, ByReason};
 use crate::communicator::wireup::mail::FAREWELL_LETTER;
 use crate::driver::Join;
 use crate::net::Clock;
@@ -33,6 +33,7 @@ impl<O: Divisible> Engine<O> {
         let Some(addressing) = self.addressing.take() else {
             return;
         };
+        self.addresses_groups = true;
         let (strategy, members) = (addressing.strategy, speakers.clone());
         self.owned = Owned::new(now, addressing, (speakers, self.rank));
         if self.owned.is_some() {
@@ -68,6 +69,7 @@ impl<O: Divisible> Engine<O> {
     /// group is granted one or is first used. Returns false if the group keeps a shared address.
     pub(super) fn owns_address(&mut self, group: GroupId, leaders: &[NodeId]) -> bool {
         let Some(hosts) = self.owners(leaders) else {
+            self.count_unowned(leaders);
             return false;
         };
         if let Some(owned) = &mut self.owned {
@@ -80,6 +82,25 @@ impl<O: Divisible> Engine<O> {
         }
         self.addresses.of.insert(group, AddressId(0));
         true
+    }
+
+    /// Counts a group that can have no address of its own, if this process is the one that does.
+    fn count_unowned(&mut self, leaders: &[NodeId]) {
+        let all = self.hosts.leaders(&self.all);
+        let is_part = leaders.len() > 2 && leaders.len() < all.len();
+        if !self.addresses_groups || !is_part || leaders.first() != Some(&self.rank) {
+            return;
+        }
+        let counted = &mut self.statistics.addresses;
+        if leaders
+            .iter()
+            .any(|leader| all.binary_search(leader).is_err())
+        {
+            counted.unled += 1;
+        } else {
+            // Multicast did not reach a host at the start.
+            counted.unaddressed.0[Refusal::Unproven.index()] += 1;
+        }
     }
 
     /// An address for a group of these members, which goes to all of them with the agreement on the
@@ -174,12 +195,17 @@ impl<O: Divisible> Engine<O> {
 
     /// The proof of an address is over.
     pub(super) fn proof_ends(&mut self, now: Time, address: AddressId) {
-        let address = in_machine(address);
+        let at = self.addresses.at(address);
         if let Some(owned) = &mut self.owned
-            && let Some(silent) = owned.proofs.remove(&address)
+            && let Some(silent) = owned.proofs.remove(&in_machine(address))
         {
-            debug!(address = address.0, silent = silent.len(), "address proven");
-            owned.host.proved(now, address, &silent);
+            let address_name = at.map(GroupAddress::to_string);
+            debug!(
+                address = address_name,
+                silent = silent.len(),
+                "address proven"
+            );
+            owned.host.proved(now, in_machine(address), &silent);
             owned.wake = now;
         }
     }
@@ -239,7 +265,9 @@ impl<O: Divisible> Engine<O> {
                 }
                 Output::SendBy { group, address } => {
                     let address = address.map(number);
-                    debug!(group = group.0, ?address, "sends by");
+                    let at = address.and_then(|address| self.addresses.at(address));
+                    let at = at.map(GroupAddress::to_string);
+                    debug!(group = group.0, address = at, "sends by");
                     let own = owned.host.status(group).is_some_and(|status| status.own);
                     if let Some(known) = owned.groups.get_mut(&group) {
                         known.own = own;
@@ -274,6 +302,7 @@ impl<O: Divisible> Engine<O> {
             owned.scarce = true;
             info!(%why, "a group has no address of its own, and shares one");
         }
+        owned.tell_aside();
     }
 
     /// The machine asks to join an address. It asks again for one that is granted if probes do not
@@ -451,10 +480,13 @@ impl<O: Divisible> Engine<O> {
 
     /// The addresses and groups at this moment.
     pub(super) fn address_statistics(&self) -> AddressStatistics {
+        let mut addresses = self.statistics.addresses;
         let Some(owned) = &self.owned else {
-            return AddressStatistics::default();
+            return addresses;
         };
         let (snapshot, counted) = (owned.host.snapshot(), owned.host.statistics());
+        let own = addresses.unaddressed.0.iter_mut().zip(counted.unaddressed);
+        own.for_each(|(sum, groups)| *sum += groups);
         AddressStatistics {
             joined: snapshot.addresses.into(),
             in_use: snapshot.in_use.into(),
@@ -463,11 +495,12 @@ impl<O: Divisible> Engine<O> {
             wider: snapshot.wider.into(),
             unicast: snapshot.unicast.into(),
             refused: counted.refused.iter().sum(),
-            unaddressed: counted.unaddressed.iter().sum(),
-            exhausted: counted.unaddressed[Refusal::NoAddresses.index()],
+            given_up: ByReason(counted.coordinator.given_up),
+            set_aside: ByReason(counted.coordinator.set_aside),
             joins: (&counted.join_time).into(),
             proofs: (&counted.proof_time).into(),
             changes: (&counted.own_time).into(),
+            ..addresses
         }
     }
 }

@@ -112,7 +112,7 @@ impl<O: Divisible> Engine<O> {
         if speakers.len() > 2 && is_first {
             self.begin_to_address(now, speakers);
         } else if speakers.len() > 2 {
-            info!("no group gets an address of its own: multicast does not reach rank 0's host");
+            warn!("no group gets an address of its own: multicast does not reach rank 0's host");
         }
     }
 
