@@ -172,7 +172,10 @@ fn groups_without_an_address_of_their_own_work() {
             let addresses = context.statistics().addresses;
             // Rank 0 is the lowest of all four groups.
             let without = if rank == 0 { 4 - u64::from(limit) } else { 0 };
-            let counted = (addresses.unaddressed, addresses.exhausted);
+            let counted = (
+                addresses.unaddressed.total(),
+                addresses.unaddressed.exhausted,
+            );
             assert_eq!(counted, (without, without), "{strategy} {rank}");
             assert_eq!(addresses.sent_own, 0, "{strategy} {rank}");
             for group in groups.into_iter().flatten() {

@@ -455,20 +455,7 @@ impl<O: Divisible> Engine<O> {
             return AddressStatistics::default();
         };
         let (snapshot, counted) = (owned.host.snapshot(), owned.host.statistics());
-        AddressStatistics {
-            joined: snapshot.addresses.into(),
-            in_use: snapshot.in_use.into(),
-            sent_own: owned.sent_own,
-            own: snapshot.own.into(),
-            wider: snapshot.wider.into(),
-            unicast: snapshot.unicast.into(),
-            refused: counted.refused.iter().sum(),
-            unaddressed: counted.unaddressed.iter().sum(),
-            exhausted: counted.unaddressed[Refusal::NoAddresses.index()],
-            joins: (&counted.join_time).into(),
-            proofs: (&counted.proof_time).into(),
-            changes: (&counted.own_time).into(),
-        }
+        AddressStatistics::new(&snapshot, &counted, owned.sent_own)
     }
 }
 
