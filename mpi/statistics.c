@@ -6,6 +6,7 @@
 #include "shim.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,8 +101,13 @@ void statistics_place(const struct comm_state *state) {
     add(&row);
 }
 
-/* Number of counters: the statistics are a size, followed by a row of numbers. */
-enum { COUNTERS = (sizeof(fabricast_statistics) - sizeof(size_t)) / sizeof(uint64_t) };
+/* Number of counters: the statistics are a size, followed by a row of numbers. The last ones are
+ * levels, which go up and down. */
+enum {
+    NUMBERS = (sizeof(fabricast_statistics) - sizeof(size_t)) / sizeof(uint64_t),
+    COUNTERS = (offsetof(fabricast_statistics, addresses_in_use) - sizeof(size_t)) /
+               sizeof(uint64_t),
+};
 
 static uint64_t *counters(fabricast_statistics *statistics) {
     return (uint64_t *)((char *)statistics + sizeof(size_t));
@@ -116,6 +122,11 @@ static void count_context(const fabricast_context *context, int sign) {
 
 void statistics_context(const fabricast_context *context) {
     count_context(context, 1);
+    fabricast_statistics now = {.struct_size = sizeof now};
+    fabricast_context_statistics(context, &now);
+    for (int i = COUNTERS; i < NUMBERS; i++)
+        if (counters(&shim.ended)[i] < counters(&now)[i])
+            counters(&shim.ended)[i] = counters(&now)[i];
 }
 
 void statistics_measuring(int begins) {
@@ -148,17 +159,60 @@ static void tell_rows(void) {
     }
 }
 
+/* How communicators got multicast addresses of their own, and why some did not. */
+static void tell_addresses(const fabricast_statistics *sum, const fabricast_statistics *most) {
+    char strategy[64] = "shared";
+    if (shim.world_set)
+        fabricast_context_strategy(shim.world_set->context, strategy, sizeof strategy);
+    say("addresses of communicators: %s", strategy);
+    if (strcmp(strategy, "shared") != 0) {
+        say("broadcasts by an address of the communicator's own hosts: %" PRIu64, sum->sent_own);
+        say("addresses that a host sent to: at most %" PRIu64 " (several communicators: %" PRIu64
+            "), at the end %" PRIu64 " (%" PRIu64 ")",
+            most->addresses_in_use_max, most->addresses_shared_max, most->addresses_in_use,
+            most->addresses_shared);
+    }
+    if (sum->address_joins)
+        say("addresses: %" PRIu64 " joined, each after %.3f ms; %" PRIu64
+            " proven, %.3f ms later; communicators came to use one %" PRIu64
+            " times, %.3f ms after their first call",
+            sum->address_joins, mean_ms(sum->address_join_us, sum->address_joins),
+            sum->address_proofs, mean_ms(sum->address_proof_us, sum->address_proofs),
+            sum->address_changes, mean_ms(sum->address_change_us, sum->address_changes));
+    if (sum->addresses_refused)
+        say("addresses refused: %" PRIu64 "; no more addresses: %" PRIu64 ", denied: %" PRIu64
+            ", no answer: %" PRIu64,
+            sum->addresses_refused, sum->refused_exhausted, sum->refused_denied,
+            sum->refused_unanswered);
+    if (sum->groups_unaddressed)
+        say("communicators that had no address of their own, at least for a while: %" PRIu64
+            "; because all addresses were taken: %" PRIu64 ", denied: %" PRIu64
+            ", no answer: %" PRIu64 ", not reached: %" PRIu64 ", a host was gone: %" PRIu64,
+            sum->groups_unaddressed, sum->groups_exhausted, sum->groups_denied,
+            sum->groups_unanswered, sum->groups_unproven, sum->groups_gone);
+    if (sum->groups_unled)
+        say("communicators that can have no address of their own, because they lack the lowest "
+            "rank of one of their hosts: %" PRIu64,
+            sum->groups_unled);
+    if (sum->hosts_set_aside || sum->addresses_unproven)
+        say("hosts that could not join what others had joined: %" PRIu64
+            "; addresses given up because probes did not arrive: %" PRIu64,
+            sum->hosts_set_aside, sum->addresses_unproven);
+}
+
 void statistics_tell(void) {
     int rank, size;
     PMPI_Comm_rank(shim.world, &rank);
     PMPI_Comm_size(shim.world, &size);
-    fabricast_statistics sum = {0};
+    fabricast_statistics sum = {0}, most = {0};
     for (struct process_set *s = shim.sets; s; s = s->next)
         statistics_context(s->context);
     for (struct process_set *s = shim.retired; s; s = s->next)
         statistics_context(s->context);
     uint64_t handed[REASONS];
-    PMPI_Reduce(counters(&shim.ended), counters(&sum), COUNTERS, MPI_UINT64_T, MPI_SUM, 0,
+    PMPI_Reduce(counters(&shim.ended), counters(&sum), NUMBERS, MPI_UINT64_T, MPI_SUM, 0,
+                shim.world);
+    PMPI_Reduce(counters(&shim.ended), counters(&most), NUMBERS, MPI_UINT64_T, MPI_MAX, 0,
                 shim.world);
     PMPI_Reduce(shim.handed, handed, REASONS, MPI_UINT64_T, MPI_SUM, 0, shim.world);
     if (rank != 0) {
@@ -177,32 +231,7 @@ void statistics_tell(void) {
     say("packets: %" PRIu64 " to groups, %" PRIu64 " to one rank each; sent again: %" PRIu64
         " to groups, %" PRIu64 " to one rank each",
         sum.packets_multicast, sum.packets_unicast, sum.repairs_multicast, sum.repairs_unicast);
-    const char *groups = getenv("FABRICAST_GROUPS");
-    if (shim.world_set && !(groups && strcmp(groups, "shared") == 0))
-        say("broadcasts by an address of the communicator's own hosts: %" PRIu64
-            "; addresses refused: %" PRIu64,
-            sum.sent_own, sum.addresses_refused);
-    if (sum.address_joins)
-        say("addresses: %" PRIu64 " joined, each after %.3f ms; %" PRIu64
-            " proven, %.3f ms later; communicators came to use one %" PRIu64
-            " times, %.3f ms after their first call",
-            sum.address_joins, mean_ms(sum.address_join_us, sum.address_joins), sum.address_proofs,
-            mean_ms(sum.address_proof_us, sum.address_proofs), sum.address_changes,
-            mean_ms(sum.address_change_us, sum.address_changes));
-    if (sum.groups_unaddressed)
-        say("communicators that had no address of their own, at least for a while: %" PRIu64
-            "; because all addresses were taken: %" PRIu64 ", a host is denied them: %" PRIu64
-            ", there was no answer: %" PRIu64 ", probes did not arrive: %" PRIu64,
-            sum.groups_unaddressed, sum.groups_exhausted, sum.groups_denied, sum.groups_unanswered,
-            sum.groups_unproven);
-    if (sum.groups_unled)
-        say("communicators that can have no address of their own, because they lack the lowest "
-            "rank of one of their hosts: %" PRIu64,
-            sum.groups_unled);
-    if (sum.hosts_set_aside || sum.addresses_unproven)
-        say("hosts that could not join what others had joined: %" PRIu64
-            "; addresses given up because probes did not arrive: %" PRIu64,
-            sum.hosts_set_aside, sum.addresses_unproven);
+    tell_addresses(&sum, &most);
     say("frames that reached ranks outside their communicator: %" PRIu64, sum.frames_foreign);
     if (sum.packets_shared)
         say("through shared memory: %" PRIu64 " packets, %" PRIu64

@@ -181,12 +181,20 @@ typedef struct fabricast_statistics {
   // Microseconds from a group's first use until it sent by that address, summed over
   // `address_changes`.
   uint64_t address_change_us;
-  // Groups in `groups_unaddressed` of which the manager denies a host every address.
+  // Joins in `addresses_refused` for which there were no more addresses.
+  uint64_t refused_exhausted;
+  // Joins in `addresses_refused` that the subnet denied.
+  uint64_t refused_denied;
+  // Joins in `addresses_refused` that the subnet did not answer.
+  uint64_t refused_unanswered;
+  // Groups in `groups_unaddressed` whose address the subnet denied.
   uint64_t groups_denied;
-  // Groups in `groups_unaddressed` of which a host, or the manager, did not answer.
+  // Groups in `groups_unaddressed` for which the subnet did not answer.
   uint64_t groups_unanswered;
-  // Groups in `groups_unaddressed` of which probes by multicast did not reach a host.
+  // Groups in `groups_unaddressed` to whose hosts probes by the address did not come.
   uint64_t groups_unproven;
+  // Groups in `groups_unaddressed` of which a host was gone.
+  uint64_t groups_gone;
   // Groups that can have no multicast address of their own, because on one of their hosts the
   // lowest process of all is no member.
   uint64_t groups_unled;
@@ -194,6 +202,15 @@ typedef struct fabricast_statistics {
   uint64_t addresses_unproven;
   // Hosts that could not join a multicast address that others had joined.
   uint64_t hosts_set_aside;
+  // Multicast addresses to which groups of this host send now. This and the next three are
+  // levels; all others only rise.
+  uint64_t addresses_in_use;
+  // The highest number of such addresses since the context was created.
+  uint64_t addresses_in_use_max;
+  // Multicast addresses to which two groups of this host or more send now.
+  uint64_t addresses_shared;
+  // The highest number of such addresses since the context was created.
+  uint64_t addresses_shared_max;
 } fabricast_statistics;
 
 #ifdef __cplusplus
@@ -273,6 +290,14 @@ int fabricast_context_statistics(const struct fabricast_context *context,
 // # Safety
 // `context` is valid, and `name` is valid for `room` bytes.
 int fabricast_context_interface(const struct fabricast_context *context, char *name, size_t room);
+
+// Writes when groups get multicast addresses of their own, and by which subnet, to `name`, at most
+// `room` bytes with the zero byte at the end: for example "pool(8) by igmp", or "shared" if this
+// process gives groups none. Fails if the text does not fit.
+//
+// # Safety
+// `context` is valid, and `name` is valid for `room` bytes.
+int fabricast_context_strategy(const struct fabricast_context *context, char *name, size_t room);
 
 // Writes the largest `id` that a group of the context may have to `max`: nearly all numbers, or
 // fewer if broadcasts go by messages (`broadcast` in the options).

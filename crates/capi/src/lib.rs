@@ -274,6 +274,30 @@ pub unsafe extern "C" fn fabricast_context_interface(
     })
 }
 
+/// Writes when groups get multicast addresses of their own, and by which subnet, to `name`, at most
+/// `room` bytes with the zero byte at the end: for example "pool(8) by igmp", or "shared" if this
+/// process gives groups none. Fails if the text does not fit.
+///
+/// # Safety
+/// `context` is valid, and `name` is valid for `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fabricast_context_strategy(
+    context: *const fabricast_context,
+    name: *mut c_char,
+    room: usize,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let inner = unsafe { &shared(context)?.inner };
+        let text = match inner.context.strategy() {
+            Some((strategy, subnet)) => format!("{strategy} by {subnet}"),
+            None => "shared".into(),
+        };
+        // SAFETY: likewise.
+        unsafe { write_text(&text, name, room) }
+    })
+}
+
 /// Writes the largest `id` that a group of the context may have to `max`: nearly all numbers, or
 /// fewer if broadcasts go by messages (`broadcast` in the options).
 ///

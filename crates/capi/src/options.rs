@@ -332,12 +332,20 @@ pub struct fabricast_statistics {
     /// Microseconds from a group's first use until it sent by that address, summed over
     /// `address_changes`.
     pub address_change_us: u64,
-    /// Groups in `groups_unaddressed` of which the manager denies a host every address.
+    /// Joins in `addresses_refused` for which there were no more addresses.
+    pub refused_exhausted: u64,
+    /// Joins in `addresses_refused` that the subnet denied.
+    pub refused_denied: u64,
+    /// Joins in `addresses_refused` that the subnet did not answer.
+    pub refused_unanswered: u64,
+    /// Groups in `groups_unaddressed` whose address the subnet denied.
     pub groups_denied: u64,
-    /// Groups in `groups_unaddressed` of which a host, or the manager, did not answer.
+    /// Groups in `groups_unaddressed` for which the subnet did not answer.
     pub groups_unanswered: u64,
-    /// Groups in `groups_unaddressed` of which probes by multicast did not reach a host.
+    /// Groups in `groups_unaddressed` to whose hosts probes by the address did not come.
     pub groups_unproven: u64,
+    /// Groups in `groups_unaddressed` of which a host was gone.
+    pub groups_gone: u64,
     /// Groups that can have no multicast address of their own, because on one of their hosts the
     /// lowest process of all is no member.
     pub groups_unled: u64,
@@ -345,6 +353,15 @@ pub struct fabricast_statistics {
     pub addresses_unproven: u64,
     /// Hosts that could not join a multicast address that others had joined.
     pub hosts_set_aside: u64,
+    /// Multicast addresses to which groups of this host send now. This and the next three are
+    /// levels; all others only rise.
+    pub addresses_in_use: u64,
+    /// The highest number of such addresses since the context was created.
+    pub addresses_in_use_max: u64,
+    /// Multicast addresses to which two groups of this host or more send now.
+    pub addresses_shared: u64,
+    /// The highest number of such addresses since the context was created.
+    pub addresses_shared_max: u64,
 }
 
 impl fabricast_statistics {
@@ -370,7 +387,7 @@ impl fabricast_statistics {
             overruns_shared: s.shm.overruns,
             unshared: s.unshared,
             sent_own: s.addresses.sent_own,
-            addresses_refused: s.addresses.refused,
+            addresses_refused: s.addresses.refused.total(),
             groups_unaddressed: s.addresses.unaddressed.total(),
             groups_exhausted: s.addresses.unaddressed.of(Refusal::NoAddresses),
             frames_foreign: s.node.foreign,
@@ -380,12 +397,20 @@ impl fabricast_statistics {
             address_proof_us: s.addresses.proofs.total.as_micros() as u64,
             address_changes: s.addresses.changes.times,
             address_change_us: s.addresses.changes.total.as_micros() as u64,
+            refused_exhausted: s.addresses.refused.of(Refusal::NoAddresses),
+            refused_denied: s.addresses.refused.of(Refusal::Denied),
+            refused_unanswered: s.addresses.refused.of(Refusal::NoAnswer),
             groups_denied: s.addresses.unaddressed.of(Refusal::Denied),
             groups_unanswered: s.addresses.unaddressed.of(Refusal::NoAnswer),
             groups_unproven: s.addresses.unaddressed.of(Refusal::Unproven),
+            groups_gone: s.addresses.unaddressed.of(Refusal::Gone),
             groups_unled: s.addresses.unled,
             addresses_unproven: s.addresses.given_up.of(Refusal::Unproven),
             hosts_set_aside: s.addresses.set_aside.total(),
+            addresses_in_use: s.addresses.in_use,
+            addresses_in_use_max: s.addresses.in_use_max,
+            addresses_shared: s.addresses.shared,
+            addresses_shared_max: s.addresses.shared_max,
         }
     }
 

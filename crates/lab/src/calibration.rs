@@ -301,6 +301,13 @@ mod tests {
         same("way", manager.way);
         same("tables", manager.compute);
         same("smp", manager.smp);
+        for (end, way, service) in [
+            ("min", manager.way.0, manager.service.0),
+            ("max", manager.way.1, manager.service.1),
+        ] {
+            let answer = (2 * way + service).as_nanos() as f64 / 1e3;
+            assert_eq!(p5.value(&format!("answer_{end}_us")), answer);
+        }
         assert_eq!(p5.count("smps_outstanding"), manager.outstanding as u64);
         assert_eq!(p5.count("smps_per_switch"), u64::from(manager.smps));
     }

@@ -130,13 +130,20 @@ void schedules(void) {
 }
 
 void interface(void) {
-    fabricast_context *context = context_of(options());
+    fabricast_options o = options();
+    o.groups = "lazy";
+    fabricast_context *context = context_of(o);
     char name[16] = "";
     OK(fabricast_context_interface(context, name, sizeof name));
     CHECK(strcmp(name, "lo") == 0);
     FAILS(FABRICAST_ERR_ARGUMENT, "room", fabricast_context_interface(context, name, 2));
     FAILS(FABRICAST_ERR_ARGUMENT, "room", fabricast_context_interface(context, NULL, 16));
     FAILS(FABRICAST_ERR_ARGUMENT, "null", fabricast_context_interface(NULL, name, 16));
+    /* Two hosts need no multicast addresses. */
+    OK(fabricast_context_strategy(context, name, sizeof name));
+    CHECK(strcmp(name, per_host == 1 ? "lazy by igmp" : "shared") == 0);
+    FAILS(FABRICAST_ERR_ARGUMENT, "room", fabricast_context_strategy(context, name, 2));
+    FAILS(FABRICAST_ERR_ARGUMENT, "null", fabricast_context_strategy(NULL, name, 16));
     end(context);
 }
 

@@ -34,7 +34,7 @@ use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use fabricast_proto::group::Grant;
+use fabricast_proto::group::{Grant, Strategy};
 use fabricast_proto::{Barrier, GroupId, NodeId, Refused, Time};
 
 use self::operations::engine::Engine;
@@ -47,7 +47,7 @@ use crate::object::Divisible;
 pub use self::error::{CoverError, Error};
 pub use self::limits::COVER_SETS_MAX;
 pub use self::operations::group::Group;
-pub use self::operations::statistics::Statistics;
+pub use self::operations::statistics::{AddressStatistics, Reasons, Statistics, Taken};
 pub use self::options::{Bootstrap, BootstrapError, BroadcastAlgorithm, Options, UnknownBroadcast};
 pub use self::progress::callers::Meanwhile;
 pub use self::wireup::descriptor::DESCRIPTOR_LEN;
@@ -396,6 +396,14 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// The name of the network interface in use.
     pub fn interface(&self) -> String {
         self.callers.shared.lock().port().to_owned()
+    }
+
+    /// When groups get multicast addresses of their own, and the name of the subnet that grants
+    /// these: `igmp`, `opensm`, or `failed` if it has failed for good. `None`: this process gives
+    /// groups none, because it does not speak for its host, multicast does not reach enough hosts,
+    /// or [`Options::groups`] says so.
+    pub fn strategy(&self) -> Option<(Strategy, &'static str)> {
+        self.callers.shared.lock().strategy()
     }
 
     /// Why this process shares no memory with other processes of its host. Then each of them counts

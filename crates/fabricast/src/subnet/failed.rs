@@ -14,6 +14,10 @@ pub struct Failed {
 }
 
 impl Subnet for Failed {
+    fn name(&self) -> &'static str {
+        "failed"
+    }
+
     fn create(&mut self, now: Time, address: &GroupAddress) {
         self.join(now, address);
     }

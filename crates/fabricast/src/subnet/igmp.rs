@@ -32,6 +32,10 @@ impl Igmp {
 }
 
 impl Subnet for Igmp {
+    fn name(&self) -> &'static str {
+        "igmp"
+    }
+
     fn create(&mut self, now: Time, address: &GroupAddress) {
         self.join(now, address);
     }

@@ -31,6 +31,11 @@ pub mod opensm;
 /// Several joins of one address are one membership of the port, which ends with the last leave. The
 /// functions that are provided are those of a subnet that answers each call at once.
 pub trait Subnet {
+    /// A word for what grants addresses.
+    fn name(&self) -> &'static str {
+        "subnet"
+    }
+
     /// Begins to join `address`, and to create it if it does not exist. [`News::Joined`] or
     /// [`News::Refused`] answers each call.
     fn create(&mut self, now: Time, address: &GroupAddress);

@@ -447,7 +447,10 @@ pub const CLAIMS: &[Claim] = &[
         testbed: Testbed::P5,
         text: "operations, notification by OpenSM's parameters, effective latency: the curves",
         figure: Figure::Unnamed,
-        model: Says::Nothing("the text names no numbers and no axes"),
+        model: Says::Nothing(
+            "the text names no numbers and no axes; in the simulated curves lazy lies between \
+             basic and pool, but only with the fixed rate of these experiments",
+        ),
         place: None,
     },
 ];

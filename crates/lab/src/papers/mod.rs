@@ -117,7 +117,6 @@ mod tests {
             "p1-skew-400",
             "p1-coroot-2us",
             "p4-generic",
-            "p5-issue",
         ];
         assert_eq!(ruled(Ruling::NotHeld), not_held);
         assert_eq!(

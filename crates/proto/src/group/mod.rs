@@ -27,5 +27,5 @@ pub use border::{Config, Output};
 pub use host::Host;
 pub use hosts::{HostId, HostSet};
 pub use message::{Grant, HOSTS_MAX, Message, SENT_MAX};
-pub use statistics::{CoordinatorStatistics, GroupStatus, Snapshot, Statistics, Times};
+pub use statistics::{CoordinatorStatistics, GroupStatus, Level, Snapshot, Statistics, Times};
 pub use strategy::{Strategy, UnknownStrategy};

@@ -22,6 +22,10 @@ pub struct Statistics {
     /// Groups that had to do without an address of their own, at least for a while, by reason
     /// ([`Refusal::ALL`]). Their lowest host counts them.
     pub unaddressed: [u64; Refusal::ALL.len()],
+    /// Addresses to which groups of this host send.
+    pub in_use: Level,
+    /// Addresses to which two groups of this host or more send.
+    pub shared: Level,
     /// The last refusal, and when it came.
     pub last_refusal: Option<(Refusal, Time)>,
     /// Time from the request of a join to its answer (P5.3, P5.5).
@@ -41,12 +45,50 @@ impl Statistics {
         self.last_refusal = Some((why, now));
     }
 
+    /// One group more sends by an address, to which `users` of this host send now.
+    pub(in crate::group) fn used(&mut self, users: u32) {
+        match users {
+            1 => self.in_use.rise(),
+            2 => self.shared.rise(),
+            _ => {}
+        }
+    }
+
+    /// One group less sends by an address, to which `users` of this host send still.
+    pub(in crate::group) fn unused(&mut self, users: u32) {
+        match users {
+            0 => self.in_use.fall(),
+            1 => self.shared.fall(),
+            _ => {}
+        }
+    }
+
     /// Why a group has had no address of its own, if one has had none.
     pub fn scarce(&self) -> Option<Refusal> {
         let reasons = Refusal::ALL.into_iter();
         reasons
             .zip(self.unaddressed)
             .find_map(|(why, groups)| (groups > 0).then_some(why))
+    }
+}
+
+/// A number that goes up and down, and how high it has been.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Level {
+    /// The number now.
+    pub now: u32,
+    /// The highest number so far.
+    pub max: u32,
+}
+
+impl Level {
+    fn rise(&mut self) {
+        self.now += 1;
+        self.max = self.max.max(self.now);
+    }
+
+    fn fall(&mut self) {
+        self.now -= 1;
     }
 }
 
@@ -139,4 +181,26 @@ pub struct GroupStatus {
     pub reason: Option<Refusal>,
     /// When it came, and when its address became usable.
     pub times: Times,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_rise_and_fall_and_their_maximum_stays() {
+        let mut counted = Statistics::default();
+        let levels = |s: &Statistics| [s.in_use.now, s.in_use.max, s.shared.now, s.shared.max];
+        // Three groups by one address, then one by another.
+        for users in [1, 2, 3, 1] {
+            counted.used(users);
+        }
+        assert_eq!(levels(&counted), [2, 2, 1, 1]);
+        for users in [2, 1, 0] {
+            counted.unused(users);
+        }
+        assert_eq!(levels(&counted), [1, 2, 0, 1]);
+        counted.unused(0);
+        assert_eq!(levels(&counted), [0, 2, 0, 1]);
+    }
 }

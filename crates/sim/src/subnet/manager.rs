@@ -56,16 +56,18 @@ fn us(from: u64, to: u64) -> (Duration, Duration) {
 }
 
 impl Behaviour {
-    /// A manager as OpenSM was measured on ibsim on 2026-11-21, with 32 hosts, 8 at a leaf. Service
-    /// time and round trip are as measured. `compute`, `smp` and `smps` are fitted to how late the
-    /// tables follow the last answer: 120 to 520 µs, and with 500 µs added to each SMP 5.6, 1.6 and
-    /// 1.2 ms with 1, 4 and any number of outstanding SMPs. Simulated means are within a third.
+    /// A manager as OpenSM was measured on ibsim on 2026-11-25, with 32 hosts, 8 at a leaf. An
+    /// answer that waits for no other takes 48 to 100 µs, and the last of 31 that come at once 411
+    /// µs. `compute`, `smp` and `smps` are fitted to how late the tables follow the last answer
+    /// when 31 hosts join at once: 442, 156, 204 and 206 µs with 1, 4, 8 and 16 outstanding SMPs,
+    /// and 5.5, 1.9, 0.9 and 0.8 ms with 500 µs added to each SMP. Simulated means are within a
+    /// quarter.
     pub fn opensm() -> Behaviour {
         Behaviour {
-            service: us(6, 40),
-            way: us(42, 105),
-            compute: us(120, 520),
-            smp: us(5, 15),
+            service: us(6, 16),
+            way: us(21, 42),
+            compute: us(60, 160),
+            smp: us(40, 70),
             outstanding: 4,
             smps: 1,
             smp_lost: 0.0,

@@ -16,6 +16,7 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
+use fabricast_proto::group::Strategy;
 use fabricast_proto::scheme::Copied;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 use tracing::info;
@@ -95,8 +96,8 @@ pub(crate) struct Engine<O: Divisible> {
     owned: Option<Owned>,
     /// What that part begins with.
     addressing: Option<Addressing>,
-    /// Whether groups get addresses of their own, where they can.
-    addresses_groups: bool,
+    /// When groups get addresses of their own, if they do.
+    strategy: Option<Strategy>,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
@@ -162,8 +163,8 @@ impl<O: Divisible> Engine<O> {
             all: (0..size).map(NodeId).collect(),
             addresses: Addresses::new(addresses),
             owned: None,
+            strategy: addressing.as_ref().map(|addressing| addressing.strategy),
             addressing,
-            addresses_groups: false,
             algorithm: broadcast,
             groups: BTreeMap::new(),
             endings: Endings::default(),
@@ -196,6 +197,13 @@ impl<O: Divisible> Engine<O> {
     /// Name of the port of the network between hosts.
     pub fn port(&self) -> &str {
         self.networks.far.net().port()
+    }
+
+    /// When groups get addresses of their own, and the name of the subnet that grants these.
+    /// `None`: this process gives groups none.
+    pub fn strategy(&self) -> Option<(Strategy, &'static str)> {
+        let owned = self.owned.as_ref()?;
+        Some((self.strategy?, owned.subnet.name()))
     }
 
     /// Whether other processes share this host's memory.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabricast_proto::Histogram;
-use fabricast_proto::group::Refusal;
+use fabricast_proto::group::{self, Refusal, Snapshot};
 
 use crate::driver;
 use crate::transport;
@@ -54,6 +54,12 @@ pub struct AddressStatistics {
     pub joined: u64,
     /// Addresses to which groups of the host send.
     pub in_use: u64,
+    /// The highest number of such addresses so far.
+    pub in_use_max: u64,
+    /// Addresses to which two groups of the host or more send.
+    pub shared: u64,
+    /// The highest number of such addresses so far.
+    pub shared_max: u64,
     /// Broadcasts that this process has sent by an address of exactly the group's hosts.
     pub sent_own: u64,
     /// Groups that send by an address of exactly their hosts.
@@ -63,17 +69,17 @@ pub struct AddressStatistics {
     /// Groups that send by unicast, because there is no address for them.
     pub unicast: u64,
     /// Joins that were refused.
-    pub refused: u64,
+    pub refused: Reasons,
     /// Groups whose lowest host this is, and that had to do without an address of their own, at
     /// least for a while, by reason.
-    pub unaddressed: ByReason,
+    pub unaddressed: Reasons,
     /// Groups that can have none, because another process than the lowest of a host leads them
     /// there. Their lowest leader counts them.
     pub unled: u64,
     /// At rank 0: addresses that were given up, by reason.
-    pub given_up: ByReason,
+    pub given_up: Reasons,
     /// At rank 0: hosts that could not join what others had joined and were set aside, by reason.
-    pub set_aside: ByReason,
+    pub set_aside: Reasons,
     /// From the request to join an address to the subnet's answer (P5.3).
     pub joins: Taken,
     /// From that answer to the proof (P5.3).
@@ -82,14 +88,50 @@ pub struct AddressStatistics {
     pub changes: Taken,
 }
 
-/// Counters, one for each reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ByReason(pub(crate) [u64; Refusal::ALL.len()]);
+impl AddressStatistics {
+    /// What the machine of a host has counted, and how many broadcasts this process has sent by
+    /// addresses of exactly the groups' hosts.
+    pub(crate) fn new(
+        snapshot: &Snapshot,
+        counted: &group::Statistics,
+        sent_own: u64,
+    ) -> AddressStatistics {
+        AddressStatistics {
+            joined: snapshot.addresses.into(),
+            in_use: counted.in_use.now.into(),
+            in_use_max: counted.in_use.max.into(),
+            shared: counted.shared.now.into(),
+            shared_max: counted.shared.max.into(),
+            sent_own,
+            own: snapshot.own.into(),
+            wider: snapshot.wider.into(),
+            unicast: snapshot.unicast.into(),
+            refused: Reasons(counted.refused),
+            unaddressed: Reasons(counted.unaddressed),
+            unled: 0,
+            given_up: Reasons(counted.coordinator.given_up),
+            set_aside: Reasons(counted.coordinator.set_aside),
+            joins: (&counted.join_time).into(),
+            proofs: (&counted.proof_time).into(),
+            changes: (&counted.own_time).into(),
+        }
+    }
+}
 
-impl ByReason {
+/// How often an address was not to be had, by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reasons(pub(crate) [u64; Refusal::ALL.len()]);
+
+impl Reasons {
     /// The counter of one reason.
     pub fn of(&self, why: Refusal) -> u64 {
         self.0[why.index()]
+    }
+
+    /// The sum of these counters and others.
+    pub(crate) fn and(mut self, others: &[u64; Refusal::ALL.len()]) -> Reasons {
+        self.0.iter_mut().zip(others).for_each(|(sum, n)| *sum += n);
+        self
     }
 
     /// All counters together.

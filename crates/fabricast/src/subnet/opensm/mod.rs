@@ -219,6 +219,10 @@ impl OpenSm {
 }
 
 impl Subnet for OpenSm {
+    fn name(&self) -> &'static str {
+        "opensm"
+    }
+
     fn create(&mut self, _: Time, address: &GroupAddress) {
         self.join_for(self.device.port().gid, address, true);
     }

@@ -436,6 +436,9 @@ impl Holder {
             asked += u32::from(held.asked);
         }
         assert_eq!(self.requests, asked);
+        let snapshot = self.snapshot();
+        assert_eq!(self.statistics.in_use.now, snapshot.in_use);
+        assert_eq!(self.statistics.shared.now, snapshot.shared);
         assert!(self.share.len() <= self.held.len());
     }
 
@@ -645,10 +648,15 @@ impl Holder {
             group: id,
             address: by,
         });
+        if let Some(address) = before {
+            self.unused(now, address);
+        }
         if let Some(address) = by
             && let Some(held) = self.held.get_mut(&address)
+            && let Some(group) = self.groups.get_mut(&id)
         {
             held.users += 1;
+            self.statistics.used(held.users);
             (held.state, _) = held.state.next(Input::Used);
             if held.hosts.as_ref() == Some(&group.hosts) {
                 if group.used.is_none() {
@@ -659,14 +667,12 @@ impl Holder {
                 self.ready(id);
             }
         }
-        if let Some(address) = before {
-            self.unused(now, address);
-        }
     }
 
     fn unused(&mut self, _now: Time, address: AddressId) {
         if let Some(held) = self.held.get_mut(&address) {
             held.users -= 1;
+            self.statistics.unused(held.users);
             if held.users == 0 {
                 (held.state, _) = held.state.next(Input::Unused);
             }

@@ -15,7 +15,7 @@ use super::groups::PROVE;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
-use crate::communicator::operations::statistics::{AddressStatistics, ByReason};
+use crate::communicator::operations::statistics::AddressStatistics;
 use crate::communicator::wireup::mail::FAREWELL_LETTER;
 use crate::driver::Join;
 use crate::net::Clock;
@@ -33,7 +33,6 @@ impl<O: Divisible> Engine<O> {
         let Some(addressing) = self.addressing.take() else {
             return;
         };
-        self.addresses_groups = true;
         let (strategy, members) = (addressing.strategy, speakers.clone());
         self.owned = Owned::new(now, addressing, (speakers, self.rank));
         if self.owned.is_some() {
@@ -88,7 +87,8 @@ impl<O: Divisible> Engine<O> {
     fn count_unowned(&mut self, leaders: &[NodeId]) {
         let all = self.hosts.leaders(&self.all);
         let is_part = leaders.len() > 2 && leaders.len() < all.len();
-        if !self.addresses_groups || !is_part || leaders.first() != Some(&self.rank) {
+        let has_begun = self.strategy.is_some() && self.addressing.is_none();
+        if !has_begun || !is_part || leaders.first() != Some(&self.rank) {
             return;
         }
         let counted = &mut self.statistics.addresses;
@@ -480,27 +480,15 @@ impl<O: Divisible> Engine<O> {
 
     /// The addresses and groups at this moment.
     pub(super) fn address_statistics(&self) -> AddressStatistics {
-        let mut addresses = self.statistics.addresses;
+        let addresses = self.statistics.addresses;
         let Some(owned) = &self.owned else {
             return addresses;
         };
         let (snapshot, counted) = (owned.host.snapshot(), owned.host.statistics());
-        let own = addresses.unaddressed.0.iter_mut().zip(counted.unaddressed);
-        own.for_each(|(sum, groups)| *sum += groups);
         AddressStatistics {
-            joined: snapshot.addresses.into(),
-            in_use: snapshot.in_use.into(),
-            sent_own: owned.sent_own,
-            own: snapshot.own.into(),
-            wider: snapshot.wider.into(),
-            unicast: snapshot.unicast.into(),
-            refused: counted.refused.iter().sum(),
-            given_up: ByReason(counted.coordinator.given_up),
-            set_aside: ByReason(counted.coordinator.set_aside),
-            joins: (&counted.join_time).into(),
-            proofs: (&counted.proof_time).into(),
-            changes: (&counted.own_time).into(),
-            ..addresses
+            unaddressed: addresses.unaddressed.and(&counted.unaddressed),
+            unled: addresses.unled,
+            ..AddressStatistics::new(&snapshot, &counted, owned.sent_own)
         }
     }
 }
