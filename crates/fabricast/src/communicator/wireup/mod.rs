@@ -364,8 +364,8 @@ fn hears_itself(hosts: &Hosts, descriptors: &[EndpointDescriptor], rank: u32) ->
     others.next().is_some()
 }
 
-/// The addresses of a job's groups, of the kind that the network of `node` has: one random block, in
-/// a random order. Two jobs have all or none in common: an InfiniBand subnet knows no ports, and
+/// The addresses of a job's groups, of the kind that the network of `node` has: one random block,
+/// in a random order. Two jobs have all or none in common: an InfiniBand subnet knows no ports, and
 /// where two jobs draw single addresses, one in five pairs would have some in common.
 fn addresses(session: u64, node: NodeAddress) -> [GroupAddress; ADDRESSES_MAX] {
     const { assert!(ADDRESSES_MAX == 128) };
