@@ -10,6 +10,8 @@ use fabricast_proto::group::{Grant, Message, Refusal, Strategy};
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
+use crate::communicator::operations::statistics::AddressStatistics;
+use crate::subnet::failed::Failed;
 use crate::subnet::igmp::Igmp;
 use crate::subnet::{News, Subnet};
 use crate::transport::GroupAddress;
@@ -312,13 +314,22 @@ impl Subnet for Told {
     }
 }
 
-/// Puts a subnet that records under a process whose pool of two addresses is joined.
-fn told(context: &Here) -> Arc<Mutex<Record>> {
+/// Waits until something holds for a process's addresses.
+fn until(context: &Here, what: &str, holds: impl Fn(&AddressStatistics) -> bool) {
     let begun = Instant::now();
-    while context.statistics().addresses.joins.times < 2 {
-        assert!(begun.elapsed() < PATIENCE, "the pool is not joined");
+    while !holds(&context.statistics().addresses) {
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "{what}: {:?}",
+            context.statistics().addresses
+        );
         sleep(Duration::from_millis(5));
     }
+}
+
+/// Puts a subnet that records under a process whose pool of two addresses is joined.
+fn told(context: &Here) -> Arc<Mutex<Record>> {
+    until(context, "the pool is not joined", |a| a.joins.times >= 2);
     let record = Arc::default();
     let told = Told(Igmp::new(), Arc::clone(&record));
     context.callers.shared.lock().put_subnet(Box::new(told));
@@ -376,6 +387,46 @@ fn a_subnet_that_fails_is_given_up() {
             bcast(context, &group, 0, rank - 1, b"the show goes on").unwrap();
             context.flush(&mut || ()).unwrap();
         }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+/// A host that cannot join takes no address from the others. Its own groups share one.
+#[test]
+fn a_host_whose_subnet_fails_takes_no_address_from_others() {
+    with("pool(2)", 0.0, |rank, ranks, context| {
+        until(context, "the pool is not joined", |a| a.joins.times >= 2);
+        ranks.allgather(&[]).unwrap();
+        if rank == 3 {
+            let failed = Box::new(Failed::default());
+            context.callers.shared.lock().put_subnet(failed);
+        }
+        ranks.allgather(&[]).unwrap();
+        let bcast_in = |id: u32, members: &[u32]| {
+            let me = members.iter().position(|&m| m == rank)?;
+            let group = context.group(id, members).unwrap();
+            bcast(context, &group, 0, me as u32, &[7; 3000]).unwrap();
+            Some(group)
+        };
+        // More groups than the pool had addresses before.
+        let all = [[0, 1, 2], [0, 1, 4], [0, 2, 4], [1, 2, 4]];
+        let groups = (1..).zip(&all).filter_map(|(id, of)| bcast_in(id, of));
+        let groups: Vec<_> = groups.collect();
+        let mine = groups.len() as u64;
+        until(context, "a group has no address", |a| a.own == mine);
+        let lame = bcast_in(9, &[0, 1, 3]);
+        if rank == 0 {
+            let counted = |a: &AddressStatistics| a.unaddressed.of(Refusal::NoAnswer);
+            until(context, "the reason is not counted", |a| counted(a) == 1);
+            let addresses = context.statistics().addresses;
+            assert_eq!(addresses.set_aside.of(Refusal::NoAnswer), 1);
+        }
+        context.flush(&mut || ()).unwrap();
+        ranks.allgather(&[]).unwrap();
+        groups
+            .into_iter()
+            .chain(lame)
+            .for_each(|group| context.leave(group));
         ranks.allgather(&[]).unwrap();
     });
 }
