@@ -104,9 +104,9 @@ impl Drop for Part<'_> {
     }
 }
 
-/// The slots of a transport: memory of a fixed size, each for one datagram. Slots lie in one mapping
-/// of pages and do not move as long as the transport exists. Nobody writes to a slot while the
-/// transport reads it.
+/// The slots of a transport: memory of a fixed size, each for one datagram. Slots lie in one
+/// mapping of pages and do not move as long as the transport exists. Nobody writes to a slot while
+/// the transport reads it.
 pub struct Slots {
     /// The memory of all slots. The system gives a page when it is first used, so that slots which
     /// are never used cost nothing. An allocator would also give used memory, which it zeroes.
