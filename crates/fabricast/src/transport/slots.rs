@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use fabricast_proto::Dest;
 use fabricast_proto::limits::HEAD_MAX;
 use fabricast_proto::wire::Writer;
+use memmap2::MmapMut;
 
 /// Number of slots: as many datagrams as a driver may have queued and posted.
 pub const SLOTS: usize = 128;
@@ -103,13 +104,13 @@ impl Drop for Part<'_> {
     }
 }
 
-/// The slots of a transport: memory of a fixed size, each for one datagram. Slots lie in a single
-/// allocation and do not move as long as the transport exists. Nobody writes to a slot while the
-/// transport reads it.
+/// The slots of a transport: memory of a fixed size, each for one datagram. Slots lie in one
+/// mapping of pages and do not move as long as the transport exists. Nobody writes to a slot while
+/// the transport reads it.
 pub struct Slots {
-    /// The memory of all slots. The system zeroes a page when it is first used, so that slots which
-    /// are never used cost nothing.
-    bytes: Box<[u8]>,
+    /// The memory of all slots. The system gives a page when it is first used, so that slots which
+    /// are never used cost nothing. An allocator would also give used memory, which it zeroes.
+    bytes: MmapMut,
     slots: [Slot; SLOTS],
     free: Vec<DatagramId>,
     /// Length of a slot, in bytes.
@@ -120,13 +121,13 @@ pub struct Slots {
 
 impl Slots {
     /// [`SLOTS`] free slots, for datagrams of at most `datagram_max` bytes
-    /// ([`super::Caps::datagram_max`]).
+    /// ([`super::Caps::datagram_max`]). Panics if the system has no memory for them.
     pub fn new(datagram_max: usize) -> Slots {
         let size = datagram_max.max(HEAD_MAX);
         // With an odd number of cache lines, heads do not compete for the same places in a cache.
         let stride = (size.div_ceil(LINE) | 1) * LINE;
         Slots {
-            bytes: vec![0; SLOTS * stride].into_boxed_slice(),
+            bytes: MmapMut::map_anon(SLOTS * stride).expect("memory for slots"),
             slots: [Slot::default(); SLOTS],
             free: (0..SLOTS as u16).rev().map(DatagramId).collect(),
             size,
