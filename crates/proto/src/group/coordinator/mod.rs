@@ -274,9 +274,9 @@ impl Coordinator {
         self.addresses.values().filter(works).count() as u32
     }
 
-    /// Addresses in the pool, whether proven yet or not.
+    /// Addresses in the pool, or about to be in it again, whether proven yet or not.
     fn spares(&self) -> u32 {
-        let spare = |entry: &&Entry| entry.is_spare();
+        let spare = |entry: &&Entry| entry.is_spare() || entry.returns;
         self.addresses.values().filter(spare).count() as u32
     }
 
