@@ -328,6 +328,8 @@ impl Coordinator {
             };
             self.begin(now, address, hosts, Owner::Set);
         }
+        // Before a new address is tried: that may be one too many, for which no host is at fault.
+        self.widen(now);
         while self.waits_for_leaves(now).is_none() {
             let joining = |entry: &&Entry| entry.is_spare() && entry.phase == Phase::Joining;
             let joining = self.addresses.values().filter(joining).count();
@@ -340,7 +342,6 @@ impl Coordinator {
             };
             self.begin(now, address, able, Owner::Spare);
         }
-        self.widen(now);
         if !self.waiting.is_empty() {
             self.make_room(now);
         }
