@@ -92,6 +92,8 @@ pub(super) struct Entry {
     pub(super) abandoned: Option<Refusal>,
     /// When the owner got the address.
     pub(super) since: Time,
+    /// It is withdrawn to be in the pool for more hosts.
+    pub(super) returns: bool,
     /// Since when no group has the address; `None` while groups have it.
     pub(super) idle: Option<Time>,
     /// Until when no host that is no member may join: the switches' tables may still lead to hosts
@@ -122,6 +124,7 @@ impl Entry {
             unheard: 0,
             abandoned: None,
             since: now,
+            returns: false,
             idle: None,
             rest: Time::ZERO,
         }
@@ -174,9 +177,17 @@ impl Entry {
     /// Whether the address may be for these hosts in the next term: they are members already, or
     /// no table still leads to hosts that have left.
     pub(super) fn may_serve(&self, now: Time, hosts: &HostSet) -> bool {
-        let rested = self.leaving.is_empty() && self.rest <= now;
+        let rested = self.rests_until() <= now && self.leaving.common(hosts).is_empty();
         let member = |host| self.joined.contains(host) || self.asked.contains(host);
         rested || hosts.iter().all(member)
+    }
+
+    /// Until when the address rests. It does not wait for hosts that never say that they have left.
+    pub(super) fn rests_until(&self) -> Time {
+        match self.leaving.is_empty() {
+            true => self.rest,
+            false => self.rest.max(self.since + ANSWERS),
+        }
     }
 
     /// Whether the address may be used again by hosts that are not among `leaving`, which have not

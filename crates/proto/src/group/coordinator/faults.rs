@@ -56,6 +56,15 @@ impl Coordinator {
         self.replan |= self.aside.len() < before;
     }
 
+    /// An address is given up: hosts that were tried by it are tried again later.
+    pub(super) fn end_trials(&mut self, now: Time, address: AddressId) {
+        for aside in self.aside.values_mut() {
+            if aside.trial == Some(address) {
+                aside.fail(now, aside.why);
+            }
+        }
+    }
+
     /// Hosts cannot join an address that others have joined. The others go on without them where no
     /// group can have the address yet; else it is withdrawn.
     pub(super) fn set_aside(
@@ -163,7 +172,9 @@ impl Coordinator {
     pub(super) fn widen(&mut self, now: Time) {
         let able = self.able(now);
         let mut spares = self.addresses.values().filter(|entry| entry.is_spare());
-        if able.len() < MULTICAST_MIN || spares.any(|entry| entry.phase != Phase::Proven) {
+        let returns = self.addresses.values().any(|entry| entry.returns);
+        let joins = spares.any(|entry| entry.phase != Phase::Proven);
+        if able.len() < MULTICAST_MIN || returns || joins {
             return;
         }
         let lacks = |entry: &Entry| entry.is_spare() && !entry.hosts.includes(&able);
@@ -173,13 +184,18 @@ impl Coordinator {
             if entry.may_serve(now, &able) {
                 let rank = (entry.owner != Owner::Spare, entry.since, address);
                 best = best.min(Some(rank)).or(Some(rank));
-            } else if entry.leaving.is_empty() {
-                self.again = self.again.min(entry.rest);
+            } else if entry.rests_until() > now {
+                self.again = self.again.min(entry.rests_until());
             }
         }
         match best {
             Some((false, _, address)) => self.retarget(now, address, able, Owner::Spare),
-            Some((true, _, address)) => self.withdraw(now, address),
+            Some((true, _, address)) => {
+                if let Some(entry) = self.addresses.get_mut(&address) {
+                    entry.returns = true;
+                }
+                self.withdraw(now, address);
+            }
             None => {}
         }
     }

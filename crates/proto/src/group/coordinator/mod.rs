@@ -274,9 +274,9 @@ impl Coordinator {
         self.addresses.values().filter(works).count() as u32
     }
 
-    /// Addresses in the pool, whether proven yet or not.
+    /// Addresses in the pool, or about to be in it again, whether proven yet or not.
     fn spares(&self) -> u32 {
-        let spare = |entry: &&Entry| entry.is_spare();
+        let spare = |entry: &&Entry| entry.is_spare() || entry.returns;
         self.addresses.values().filter(spare).count() as u32
     }
 
@@ -328,6 +328,8 @@ impl Coordinator {
             };
             self.begin(now, address, hosts, Owner::Set);
         }
+        // Before a new address is tried: that may be one too many, for which no host is at fault.
+        self.widen(now);
         while self.waits_for_leaves(now).is_none() {
             let joining = |entry: &&Entry| entry.is_spare() && entry.phase == Phase::Joining;
             let joining = self.addresses.values().filter(joining).count();
@@ -340,7 +342,6 @@ impl Coordinator {
             };
             self.begin(now, address, able, Owner::Spare);
         }
-        self.widen(now);
         if !self.waiting.is_empty() {
             self.make_room(now);
         }

@@ -42,6 +42,7 @@ impl Coordinator {
         entry.due = now;
         entry.since = now;
         entry.idle = None;
+        entry.returns = false;
         entry.hosts = hosts.clone();
         self.leave_outside(address);
         if owner == Owner::Set {
@@ -135,6 +136,7 @@ impl Coordinator {
             return;
         }
         entry.abandoned = Some(why);
+        self.end_trials(now, address);
         self.statistics.given_up[why.index()] += 1;
         match why {
             Refusal::Denied => {
@@ -420,7 +422,7 @@ impl Coordinator {
         if entry.abandoned.is_none() {
             let next = match self.neediest(now) {
                 Some(hosts) => Some((hosts, Owner::Set)),
-                None if self.spares() < self.pool.target() => {
+                None if entry.returns || self.spares() < self.pool.target() => {
                     let able = self.able(now);
                     (able.len() >= MULTICAST_MIN).then_some((able, Owner::Spare))
                 }
@@ -435,6 +437,7 @@ impl Coordinator {
             return;
         };
         entry.phase = Phase::Leaving;
+        entry.returns = false;
         entry.answers = now + ANSWERS;
         entry.hosts = HostSet::new();
         self.leave_outside(address);

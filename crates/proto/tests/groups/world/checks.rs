@@ -116,8 +116,10 @@ impl World {
         let snapshot = coordinator.snapshot();
         let context = u32::from(self.scenario.context_address);
         let kept = snapshot.taken - context - snapshot.spare;
-        // A manager with few addresses is asked for one more now and then.
-        let tried = u32::from(self.scenario.manager.limit < u32::MAX);
+        // A manager with few addresses is asked for one more now and then. Where many answers are
+        // lost, hosts are set aside and tried by an address of their own.
+        let manager = &self.scenario.manager;
+        let tried = u32::from(manager.limit < u32::MAX) + u32::from(manager.lost > 0.2);
         if snapshot.alive != 0 || snapshot.waiting != 0 || kept > tried {
             return Err(format!("addresses are not returned: {snapshot:?}"));
         }
@@ -182,10 +184,12 @@ impl World {
     pub(super) fn silent(&self, before: u64) -> Result<(), String> {
         // The manager may have fewer addresses than the pool wants: one is tried now and then.
         let hosts = u64::from(self.scenario.hosts);
-        let most = if self.scenario.is_scarce() {
-            40 * hosts
-        } else {
-            0
+        // One address and some hosts are tried now and then; where answers are lost, they are asked
+        // again.
+        let most = match self.scenario.is_scarce() {
+            true if self.scenario.manager.lost > 0.2 => 80 * hosts,
+            true => 40 * hosts,
+            false => 0,
         };
         // A host goes on to ask the manager to leave when nobody needs that any more.
         let unheard = self.scenario.manager.unheard.is_some();
