@@ -9,6 +9,7 @@ mod check;
 mod code;
 mod log;
 mod outbox;
+mod placing;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -19,18 +20,19 @@ use std::io;
 
 use fabricast_proto::wire::{self, Frame};
 use fabricast_proto::{
-    AddressId, Barrier, CodeBlock, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome,
-    Output, Packets, Placement, Refused, Time, Token, XorExtents,
+    AddressId, Barrier, Command, Event, Extent, GroupId, Node, NodeId, OpId, Outcome, Output,
+    Placement, Refused, Time, Token, XorExtents,
 };
 use rustc_hash::FxHashMap;
 
 use self::code::Code;
 use self::log::Log;
 use self::outbox::Outbox;
+use self::placing::{rebuild, tell_placed, write};
 use self::stored::Stored;
 pub use self::told::Join;
 use self::told::Told;
-use crate::object::{Object, Written};
+use crate::object::Object;
 use crate::transport::delayed::Delayed;
 use crate::transport::{GroupAddress, Kept, News, Transport};
 
@@ -257,7 +259,7 @@ impl<T: Transport, O: Object> Driver<T, O> {
             Ok(op) => Ok((op, Some(object))),
             Err((refused, copy)) => {
                 if let Stored::Copy(copy) = copy {
-                    self.keep(copy.into_bytes());
+                    keep(&mut self.spare, copy.into_bytes());
                 }
                 Err((refused, object))
             }
@@ -509,15 +511,8 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 held.insert(token, arrival.keep(part));
             }
         })?;
-        self.tell_placed(now);
+        tell_placed(&mut self.node, &mut self.placed, now);
         Ok(received)
-    }
-
-    /// Tells the node the outcome of the extents in `placed`.
-    fn tell_placed(&mut self, now: Time) {
-        for (extent, outcome) in self.placed.drain(..) {
-            self.node.placed(now, extent, outcome);
-        }
     }
 
     /// Tells the node what has become of bytes that objects had put off.
@@ -531,76 +526,54 @@ impl<T: Transport, O: Object> Driver<T, O> {
                 placed.push((Extent { op, offset, len }, outcome));
             });
         }
-        self.tell_placed(now);
+        tell_placed(&mut self.node, &mut self.placed, now);
     }
 
     /// Asks the node what to do until a batch is full (`None`) or the node waits.
     fn fill(&mut self, now: Time) -> Option<Option<Time>> {
         while self.outbox.has_room(self.transport.slots()) {
             let mut head = self.outbox.head(self.transport.slots());
-            let output = self.node.poll(now, &mut head);
+            // Many outputs are no datagram, and the head serves for the next one.
+            let transmit = loop {
+                match self.node.poll(now, &mut head) {
+                    Output::Transmit(transmit) => break transmit,
+                    Output::Place(token, extent) => {
+                        if let Some(bytes) = self.held.remove(&token) {
+                            let (objects, placed) = (&mut self.objects, &mut self.placed);
+                            self.counters.written += bytes.len() as u64;
+                            write(objects, extent, &bytes, &mut self.later, placed);
+                            tell_placed(&mut self.node, placed, now);
+                        }
+                    }
+                    Output::Discard(token) => _ = self.held.remove(&token),
+                    Output::DecodeParity(block, lacking) => {
+                        let placed = &mut self.placed;
+                        let to = (&mut self.objects, &mut self.later, &mut *placed);
+                        self.counters.written += rebuild(&mut self.code, &block, lacking, to);
+                        tell_placed(&mut self.node, placed, now);
+                    }
+                    Output::DropParity(block) => self.code.forget(&block),
+                    Output::Release(op) => {
+                        self.outbox.released(op);
+                        self.code.released(op);
+                        self.later.remove(&op);
+                        match self.objects.remove(&op) {
+                            Some(Stored::Lent(object)) => _ = self.done.insert(op, object),
+                            Some(Stored::Copy(copy)) => keep(&mut self.spare, copy.into_bytes()),
+                            None => {}
+                        }
+                    }
+                    Output::Event(event) => {
+                        Log::event(&event);
+                        self.events.push_back(event);
+                    }
+                    Output::Wait(until) => return Some(until),
+                }
+            };
             drop(head);
-            match output {
-                Output::Transmit(transmit) => self.outbox.push(transmit),
-                Output::Place(token, extent) => {
-                    if let Some(bytes) = self.held.remove(&token) {
-                        let (objects, placed) = (&mut self.objects, &mut self.placed);
-                        self.counters.written += bytes.len() as u64;
-                        write(objects, extent, &bytes, &mut self.later, placed);
-                        self.tell_placed(now);
-                    }
-                }
-                Output::Discard(token) => {
-                    self.held.remove(&token);
-                }
-                Output::DecodeParity(block, lacking) => self.rebuild(now, &block, lacking),
-                Output::DropParity(block) => self.code.forget(&block),
-                Output::Release(op) => {
-                    self.outbox.released(op);
-                    self.code.released(op);
-                    self.later.remove(&op);
-                    match self.objects.remove(&op) {
-                        Some(Stored::Lent(object)) => _ = self.done.insert(op, object),
-                        Some(Stored::Copy(copy)) => self.keep(copy.into_bytes()),
-                        None => {}
-                    }
-                }
-                Output::Event(event) => {
-                    Log::event(&event);
-                    self.events.push_back(event);
-                }
-                Output::Wait(until) => return Some(until),
-            }
+            self.outbox.push(transmit);
         }
         self.outbox.held_until().map(Some)
-    }
-
-    /// Keeps the buffer of a copy for the next one.
-    fn keep(&mut self, buffer: Vec<u8>) {
-        let kept: usize = self.spare.iter().map(Vec::capacity).sum();
-        if kept + buffer.capacity() <= SPARE_BYTES && self.spare.len() < SPARES_MAX {
-            self.spare.push(buffer);
-        }
-    }
-
-    /// Decodes what a block lacks from its parity packets, and writes it.
-    fn rebuild(&mut self, now: Time, block: &CodeBlock, lacking: Packets) {
-        let (later, placed, written) = (
-            &mut self.later,
-            &mut self.placed,
-            &mut self.counters.written,
-        );
-        let done = self.objects.get_mut(&block.op).is_some_and(|object| {
-            self.code
-                .rebuild(object, block, lacking, &mut |object, extent, bytes| {
-                    *written += bytes.len() as u64;
-                    write_to(object, extent, bytes, later, placed);
-                })
-        });
-        if !done {
-            placed.extend(block.extents(lacking).map(|e| (e, Outcome::Corrupt)));
-        }
-        self.tell_placed(now);
     }
 
     /// Sends what is queued, in its order, as far as the transport takes it and objects have its
@@ -637,6 +610,14 @@ impl<T: Transport, O: Object> Driver<T, O> {
     }
 }
 
+/// Keeps the buffer of a copy for the next one.
+fn keep(spare: &mut Vec<Vec<u8>>, buffer: Vec<u8>) {
+    let kept: usize = spare.iter().map(Vec::capacity).sum();
+    if kept + buffer.capacity() <= SPARE_BYTES && spare.len() < SPARES_MAX {
+        spare.push(buffer);
+    }
+}
+
 /// Decodes into `sum` what is left of an XOR repair packet without `others`. Returns false if the
 /// bytes of `others` are not here.
 fn solve<O: Object>(
@@ -651,42 +632,4 @@ fn solve<O: Object>(
         let mut extents = others.extents();
         extents.all(|e| object.add(e.offset, e.len, sum))
     })
-}
-
-/// Copies bytes into an object. An outcome that is known at once is added to `placed`, joined to
-/// the last extent there if it follows it.
-fn write<O: Object>(
-    objects: &mut FxHashMap<OpId, O>,
-    extent: Extent,
-    bytes: &[u8],
-    later: &mut BTreeSet<OpId>,
-    placed: &mut Vec<(Extent, Outcome)>,
-) {
-    if let Some(object) = objects.get_mut(&extent.op) {
-        write_to(object, extent, bytes, later, placed);
-    }
-}
-
-fn write_to<O: Object>(
-    object: &mut O,
-    extent: Extent,
-    bytes: &[u8],
-    later: &mut BTreeSet<OpId>,
-    placed: &mut Vec<(Extent, Outcome)>,
-) {
-    match object.write(extent.offset, bytes) {
-        Written::Placed => {
-            let last = placed
-                .last_mut()
-                .filter(|(_, outcome)| *outcome == Outcome::Ok);
-            match last.and_then(|(last, _)| Some((last.joined(&extent)?, last))) {
-                Some((both, last)) => *last = both,
-                None => placed.push((extent, Outcome::Ok)),
-            }
-        }
-        // Nearly always the operation is in the set already, and the first.
-        Written::Later if later.first() == Some(&extent.op) => {}
-        Written::Later => _ = later.insert(extent.op),
-        Written::Failed => placed.push((extent, Outcome::Failed)),
-    }
 }

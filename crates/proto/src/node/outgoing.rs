@@ -39,7 +39,9 @@ impl Node {
                 return datagram::transmit(Dest::Node(to), None);
             }
         }
-        self.ring(now);
+        if self.out.is_empty() {
+            self.ring(now);
+        }
         loop {
             if let Some(output) = self.out.pop_front() {
                 if let Output::Release(op) = output {
