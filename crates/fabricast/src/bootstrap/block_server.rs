@@ -2,7 +2,6 @@
 //! the control thread serves all receivers.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -10,6 +9,7 @@ use std::thread;
 use super::blocks::Blocks;
 use super::frame;
 use super::message::Need;
+use crate::waker::Waker;
 
 /// The result of a job: a bulk frame, or an error of the source.
 pub type Answer = Result<Arc<[u8]>, String>;
@@ -22,8 +22,8 @@ pub struct BlockServer {
 }
 
 impl BlockServer {
-    /// Starts the thread; it writes to `wake` after each job.
-    pub fn start(blocks: Arc<dyn Blocks>, wake: Arc<OwnedFd>) -> io::Result<BlockServer> {
+    /// Starts the thread; it wakes `wake` after each job.
+    pub fn start(blocks: Arc<dyn Blocks>, wake: Waker) -> io::Result<BlockServer> {
         let (jobs, to_do) = channel::<(u64, Need)>();
         let (tell, done) = channel();
         thread::Builder::new()
@@ -33,7 +33,7 @@ impl BlockServer {
                     if tell.send((key, answer(&*blocks, &need))).is_err() {
                         return;
                     }
-                    let _ = rustix::io::write(&wake, &1u64.to_ne_bytes());
+                    wake.wake();
                 }
             })?;
         Ok(BlockServer { jobs, done })

@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::block_server::{Answer, BlockServer};
@@ -63,7 +63,7 @@ pub struct Rendezvous {
     /// `None` only during `drop`.
     events: Option<Receiver<Event>>,
     commands: Sender<Command>,
-    waker: Arc<OwnedFd>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -86,7 +86,7 @@ impl Rendezvous {
         let address = plain(listeners[0].local_addr()?);
         let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake = Waker::new()?;
         let mut server = Server {
             block_server: BlockServer::start(blocks.clone(), wake.clone())?,
             listeners,
@@ -151,7 +151,7 @@ impl Rendezvous {
 
     fn command(&self, command: Command) {
         if self.commands.send(command).is_ok() {
-            let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
+            self.waker.wake();
         }
     }
 }
@@ -197,7 +197,7 @@ impl Refusal {
 
 struct Server {
     listeners: Vec<TcpListener>,
-    wake: Arc<OwnedFd>,
+    wake: Waker,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
     waker: Waker,
@@ -227,7 +227,7 @@ impl Server {
             return false;
         }
         let keys: Vec<u64> = self.peers.keys().copied().collect();
-        let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.wake, PollFlags::IN)];
         for peer in self.peers.values() {
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, peer.has_output());
@@ -252,7 +252,7 @@ impl Server {
         let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
         drop(fds);
         if ready[0] {
-            let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+            self.wake.hush();
         }
         while let Ok(command) = self.commands.try_recv() {
             self.obey(command);

@@ -2,18 +2,17 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::AsFd;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::announcement::{ASKED, Announcement, EVERY, GROUP, MAX, PORT, Query, READ_MAX};
 use super::sockets::{listener, wait};
 use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::VERSION;
+use crate::waker::Waker;
 
 /// Answers that a sender may give at once.
 const ANSWERS: u32 = 128;
@@ -23,7 +22,7 @@ const ANSWER: Duration = Duration::from_millis(4);
 /// Announces a transfer on one interface and answers queries there, until it is dropped.
 pub struct Announcer {
     deaf: Option<String>,
-    stop: Arc<OwnedFd>,
+    stop: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -40,7 +39,7 @@ impl Announcer {
         socket.set_multicast_ttl_v4(1)?;
         socket.set_nonblocking(true)?;
         let what = what.clone();
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stop = Waker::new()?;
         // If another process holds the port, the sender still announces itself.
         let (asked, deaf) = match listener(ASKED, &[index]) {
             Ok(asked) => (Some(asked), None),
@@ -73,7 +72,7 @@ impl Announcer {
 
 impl Drop for Announcer {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        self.stop.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -89,7 +88,7 @@ struct Speaker {
     bytes: Vec<u8>,
     next: Instant,
     allowance: Allowance,
-    stop: Arc<OwnedFd>,
+    stop: Waker,
 }
 
 impl Speaker {

@@ -9,20 +9,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fabricast_proto::GroupId;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::bootstrap::tune;
 use crate::communicator::error::Error;
 use crate::communicator::operations::group::BreakOff;
 use crate::communicator::wireup::line::{BYE, LOST, Line, Said, word, word_of};
 use crate::communicator::wireup::mail::{FAREWELL_LETTER, Mail};
+use crate::waker::Waker;
 
 /// Time within which all processes must connect to rank 0; then rank 0 gives the job up.
 const JOIN: Duration = Duration::from_secs(20);
@@ -113,7 +114,7 @@ pub(crate) struct Peers {
     /// All connections, closed ones too: while this value lives, nothing else gets their descriptor
     /// numbers.
     streams: Vec<Arc<TcpStream>>,
-    waker: Arc<OwnedFd>,
+    waker: Waker,
     mail: Arc<Mail>,
     thread: Option<JoinHandle<()>>,
 }
@@ -271,8 +272,7 @@ impl Peers {
             };
             set_up().map_err(fails)?;
         }
-        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let waker = Arc::new(waker.map_err(|e| fails(e.into()))?);
+        let waker = Waker::new().map_err(fails)?;
         let record = Arc::new(Record::default());
         let streams = lines.iter().map(|l| l.stream.clone()).collect();
         let mail = Arc::new(Mail::new(waker.clone()));
@@ -314,18 +314,13 @@ impl Peers {
     pub fn break_off(&self, at: BreakOff) {
         if self.record.break_off(at) {
             self.record.untold().push(at);
-            self.ring();
+            self.waker.wake();
         }
     }
 
     /// The messages between processes.
     pub fn mail(&self) -> &Arc<Mail> {
         &self.mail
-    }
-
-    /// Wakes the thread.
-    fn ring(&self) {
-        ring(&self.waker);
     }
 
     /// Where groups break off, as far as that was not returned before. Cheap if there is nothing.
@@ -349,14 +344,14 @@ impl Peers {
     pub fn withdrawal(&self) -> Withdrawal {
         Withdrawal {
             record: Arc::clone(&self.record),
-            waker: Arc::clone(&self.waker),
+            waker: self.waker.clone(),
         }
     }
 
     /// Says farewell and stops the thread.
     pub fn close(&mut self) {
         self.record.closing.store(true, Ordering::Release);
-        self.ring();
+        self.waker.wake();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has already been reported.
             let _ = thread.join();
@@ -367,7 +362,7 @@ impl Peers {
 /// Closes the connections of a process that takes part no more.
 pub(crate) struct Withdrawal {
     record: Arc<Record>,
-    waker: Arc<OwnedFd>,
+    waker: Waker,
 }
 
 impl Withdrawal {
@@ -376,13 +371,8 @@ impl Withdrawal {
     pub fn withdraw(&self) {
         self.record.withdrawn.store(true, Ordering::Release);
         self.record.closing.store(true, Ordering::Release);
-        ring(&self.waker);
+        self.waker.wake();
     }
-}
-
-/// Wakes the thread that watches the connections.
-fn ring(waker: &OwnedFd) {
-    let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
 }
 
 /// The state of the thread that watches the connections.
@@ -393,7 +383,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn run(mut self, waker: &OwnedFd) {
+    fn run(mut self, waker: &Waker) {
         loop {
             let mut set = vec![PollFd::new(waker, PollFlags::IN)];
             // A process whose messages nobody takes is not read until somebody does.
@@ -406,7 +396,7 @@ impl Watch {
             let ready: Vec<bool> = set.iter().map(|p| !p.revents().is_empty()).collect();
             drop(set);
             if ready[0] {
-                let _ = rustix::io::read(waker, &mut [0; 8]);
+                waker.hush();
                 let untold = mem::take(&mut *self.record.untold());
                 for at in untold {
                     self.tell(&word_of(at));
