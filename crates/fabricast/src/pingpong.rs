@@ -187,13 +187,19 @@ mod tests {
 
     #[test]
     fn all_answer() {
-        for (peers, found) in (1..).zip(job(0.0, 3)) {
-            let found = found.unwrap();
-            // On a busy machine an answer may come too late, and counts as lost.
-            assert_eq!(found.peers, peers);
-            assert!(found.min <= found.mean && found.sending <= found.mean);
-            assert!(found.min > Duration::ZERO);
-        }
+        let nothing_is_lost = || {
+            let mut lost = 0;
+            for (peers, found) in (1..).zip(job(0.0, 3)) {
+                let found = found.unwrap();
+                assert_eq!(found.peers, peers);
+                assert!(found.min <= found.mean && found.sending <= found.mean);
+                assert!(found.min > Duration::ZERO);
+                lost += found.lost;
+            }
+            lost == 0
+        };
+        // On a busy machine an answer may come too late, and counts as lost.
+        assert!((0..10).any(|_| nothing_is_lost()));
     }
 
     #[test]

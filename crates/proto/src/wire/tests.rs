@@ -99,15 +99,13 @@ fn parity_vector() {
     }
 }
 
-#[test]
-fn feedback_vector() {
-    let mut space = SPACE;
-    let mut b = start(&mut space);
-    let mut f = Feedback {
+/// The feedback of the vectors: of a receiver that has all packets before 100.
+fn feedback() -> Feedback<'static> {
+    Feedback {
         group: GroupId(7),
         sender: NodeId(3),
         cum: Seq(100),
-        cum_subtree: Seq(90),
+        cum_subtree: Seq(100),
         limit: Seq(1124),
         high: Seq(140),
         received: 139,
@@ -118,6 +116,16 @@ fn feedback_vector() {
         slot: None,
         declined: Declined::NONE,
         missing: Ranges::NONE,
+    }
+}
+
+#[test]
+fn feedback_vector() {
+    let mut space = SPACE;
+    let mut b = start(&mut space);
+    let mut f = Feedback {
+        cum_subtree: Seq(90),
+        ..feedback()
     };
     let ranges = [(Seq(95), 2), (Seq(110), 1), (Seq(130), 4)];
     put_feedback(&mut b, &f, ranges.into_iter());
@@ -139,20 +147,8 @@ fn feedback_of_a_receiver_that_joined_vector() {
     let mut b = start(&mut space);
     let slot = Slot { index: 5, epoch: 3 };
     let mut f = Feedback {
-        group: GroupId(7),
-        sender: NodeId(3),
-        cum: Seq(100),
-        cum_subtree: Seq(100),
-        limit: Seq(1124),
-        high: Seq(140),
-        received: 139,
-        arrived_us: 1_000_000,
-        held_us: 250,
-        burst: 0x0102,
-        flags: flag::BURST,
         slot: Some(slot),
-        declined: Declined::NONE,
-        missing: Ranges::NONE,
+        ..feedback()
     };
     put_feedback(&mut b, &f, [(Seq(110), 1)].into_iter());
     let v = vector("feedback-joined");
@@ -177,22 +173,7 @@ fn feedback_of_a_receiver_that_joined_vector() {
 fn feedback_of_a_receiver_that_declines_vector() {
     let mut space = SPACE;
     let mut b = start(&mut space);
-    let f = Feedback {
-        group: GroupId(7),
-        sender: NodeId(3),
-        cum: Seq(100),
-        cum_subtree: Seq(100),
-        limit: Seq(1124),
-        high: Seq(140),
-        received: 139,
-        arrived_us: 1_000_000,
-        held_us: 250,
-        burst: 0x0102,
-        flags: flag::BURST,
-        slot: None,
-        declined: Declined::NONE,
-        missing: Ranges::NONE,
-    };
+    let f = feedback();
     let declined = [(Seq(90), 10), (Seq(200), 200_000)];
     let missing = [(Seq(110), 1)];
     assert!(put_declining_feedback(
@@ -244,20 +225,11 @@ fn feedback_that_exceeds_its_room_is_not_written() {
         (None, 2, 2),
     ] {
         let f = Feedback {
-            group: GroupId(7),
-            sender: NodeId(3),
-            cum: Seq(100),
-            cum_subtree: Seq(100),
-            limit: Seq(1124),
-            high: Seq(140),
-            received: 139,
             arrived_us: 1,
             held_us: 2,
             burst: 3,
-            flags: flag::BURST,
             slot,
-            declined: Declined::NONE,
-            missing: Ranges::NONE,
+            ..feedback()
         };
         let within = |room, space: &mut [u8]| {
             let mut b = start(space);
