@@ -193,7 +193,7 @@ typedef struct fabricast_statistics {
   uint64_t groups_unanswered;
   // Groups in `groups_unaddressed` to whose hosts probes by the address did not come.
   uint64_t groups_unproven;
-  // Groups in `groups_unaddressed` of which a host was gone.
+  // Groups in `groups_unaddressed` that had lost a host.
   uint64_t groups_gone;
   // Groups that can have no multicast address of their own, because on one of their hosts the
   // lowest process of all is no member.

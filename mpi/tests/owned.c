@@ -22,7 +22,7 @@ static const struct change {
     unsigned of; /* MAKE: the set of ranks; DUPLICATE: the other's place */
 } changes[] = {
     {0, 0, MAKE, 0x07},
-    /* Another set, of which two ranks are in the first. */
+    /* Another set. Two of its ranks are in the first, too. */
     {1, 1, MAKE, 0x1e},
     /* The same set twice, and one of two ranks, which needs no address. */
     {2, 2, DUPLICATE, 0},

@@ -266,12 +266,8 @@ pub unsafe extern "C" fn fabricast_context_interface(
     name: *mut c_char,
     room: usize,
 ) -> c_int {
-    call(|| {
-        // SAFETY: the caller's promise.
-        let inner = unsafe { &shared(context)?.inner };
-        // SAFETY: likewise.
-        unsafe { write_text(&inner.context.interface(), name, room) }
-    })
+    // SAFETY: the caller's promise.
+    unsafe { write_about(context, name, room, |context| context.interface()) }
 }
 
 /// Writes when groups get multicast addresses of their own, and by which subnet, to `name`, at most
@@ -286,15 +282,29 @@ pub unsafe extern "C" fn fabricast_context_strategy(
     name: *mut c_char,
     room: usize,
 ) -> c_int {
+    let strategy = |context: &Context<Lent>| match context.strategy() {
+        Some((strategy, subnet)) => format!("{strategy} by {subnet}"),
+        None => "shared".into(),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { write_about(context, name, room, strategy) }
+}
+
+/// Writes a text about a context to `to`.
+///
+/// # Safety
+/// `context` is valid, and `to` is null or valid for `room` bytes.
+unsafe fn write_about(
+    context: *const fabricast_context,
+    to: *mut c_char,
+    room: usize,
+    text: impl FnOnce(&Context<Lent>) -> String,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let inner = unsafe { &shared(context)?.inner };
-        let text = match inner.context.strategy() {
-            Some((strategy, subnet)) => format!("{strategy} by {subnet}"),
-            None => "shared".into(),
-        };
         // SAFETY: likewise.
-        unsafe { write_text(&text, name, room) }
+        unsafe { write_text(&text(&inner.context), to, room) }
     })
 }
 

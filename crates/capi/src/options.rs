@@ -344,7 +344,7 @@ pub struct fabricast_statistics {
     pub groups_unanswered: u64,
     /// Groups in `groups_unaddressed` to whose hosts probes by the address did not come.
     pub groups_unproven: u64,
-    /// Groups in `groups_unaddressed` of which a host was gone.
+    /// Groups in `groups_unaddressed` that had lost a host.
     pub groups_gone: u64,
     /// Groups that can have no multicast address of their own, because on one of their hosts the
     /// lowest process of all is no member.

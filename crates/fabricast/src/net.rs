@@ -8,7 +8,6 @@ use fabricast_proto::{Config, NodeId, Scheme, Session, Time};
 use crate::config::{DATAGRAM_MIN, NetOptions, NetworkKind};
 use crate::error::NetworkError;
 use crate::interface::{self, Family, Interface};
-use crate::setting::INTERFACE;
 use crate::transport::delayed::{Delayed, Delays};
 use crate::transport::fault::{Fault, Faults};
 use crate::transport::link::Link;
@@ -52,8 +51,7 @@ pub(crate) fn open(
     let fits = caps.datagram_max;
     if fits < DATAGRAM_MIN {
         return Err(NetworkError::Options(format!(
-            "interface {} takes datagrams of {fits} bytes and {DATAGRAM_MIN} are needed: raise \
-             its MTU, or choose another one with {INTERFACE}",
+            "port {} takes datagrams of {fits} bytes, and {DATAGRAM_MIN} are needed",
             opened.port()
         )));
     }

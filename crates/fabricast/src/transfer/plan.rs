@@ -111,7 +111,7 @@ pub fn open(
     ))
 }
 
-/// Checks that one message takes all that each receiver is told at the start.
+/// Checks that the message `start` is no longer than a receiver takes.
 fn check_length(start: &Start) -> Result<(), Error> {
     if start.fits() {
         return Ok(());

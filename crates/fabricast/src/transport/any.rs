@@ -10,7 +10,7 @@ use super::{
     Slots, Transport, Watch,
 };
 
-/// A transport of which only the code that has opened it knows the kind.
+/// A transport whose kind only the code knows that has opened it.
 pub struct AnyTransport {
     chosen: Box<dyn Transport + Send>,
 }

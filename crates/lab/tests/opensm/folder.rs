@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use super::fabric::TOOL;
 
-/// A user who is not this one.
+/// A user other than the one who runs this test.
 const USER: u32 = 65534;
 
 /// Runs `log` of the fabric "x" as [`USER`], whose files are to be below `temporary`.

@@ -12,6 +12,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Time after which a trial without an outcome is over: its address was wanted no more.
 const TRIAL: Duration = Duration::from_secs(20);
+
 /// A host that is set aside.
 pub(super) struct Aside {
     pub(super) why: Refusal,
