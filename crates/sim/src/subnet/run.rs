@@ -237,8 +237,14 @@ impl Subnet<'_> {
     fn silent(&mut self, unrest: u64) {
         let unrest = self.unrest - unrest;
         let alone = self.judge.crashed.contains(HostId(0));
+        // Two addresses are tried in this time. Hosts join and prove one again and again if the
+        // network never says that it does not work.
+        let each = match self.scenario.manager.silent_limit {
+            true => 30,
+            false => 20,
+        };
         let most = match self.is_scarce() && !alone {
-            true => 40 * u64::from(self.scenario.hosts),
+            true => 2 * each * u64::from(self.scenario.hosts),
             // A host that gets no answers goes on to ask.
             false if self.scenario.manager.unheard.is_some() => {
                 4 * u64::from(self.scenario.addresses)

@@ -319,6 +319,16 @@ impl Coordinator {
         until.filter(|until| *until > now && 2 * proven >= self.pool.target())
     }
 
+    /// Whether an address is withdrawn to be in the pool for more hosts. They are tried by that one,
+    /// which the manager has room for, and not by a new one.
+    fn waits_for_return(&mut self, now: Time) -> bool {
+        let returns = |entry: &&Entry| entry.returns && entry.answers > now;
+        let until = self.addresses.values().filter(returns);
+        let until = until.map(|entry| entry.answers).max();
+        self.again = self.again.min(until.unwrap_or(Time::NEVER));
+        until.is_some()
+    }
+
     /// Gives free addresses to those who wait for one, and fills the pool.
     fn plan(&mut self, now: Time) {
         self.again = Time::NEVER;
@@ -330,7 +340,7 @@ impl Coordinator {
         }
         // Before a new address is tried: that may be one too many, for which no host is at fault.
         self.widen(now);
-        while self.waits_for_leaves(now).is_none() {
+        while self.waits_for_leaves(now).is_none() && !self.waits_for_return(now) {
             let joining = |entry: &&Entry| entry.is_spare() && entry.phase == Phase::Joining;
             let joining = self.addresses.values().filter(joining).count();
             let (enough, able) = (self.spares() >= self.pool.target(), self.able(now));
