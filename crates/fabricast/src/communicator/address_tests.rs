@@ -10,11 +10,15 @@ use fabricast_proto::group::{Grant, Message, Refusal, Strategy};
 
 use super::tests::{Here, Ranks, bcast, job_on};
 use super::*;
+use crate::communicator::limits::ADDRESSES;
 use crate::communicator::operations::statistics::AddressStatistics;
 use crate::subnet::failed::Failed;
 use crate::subnet::igmp::Igmp;
 use crate::subnet::{News, Subnet};
 use crate::transport::GroupAddress;
+
+/// The first address that is not shared.
+const FIRST: AddressId = AddressId(ADDRESSES as u32);
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HOSTS: u32 = 5;
@@ -350,7 +354,7 @@ fn a_host_joins_again_in_earnest() {
         if rank == 1 {
             let record = told(context);
             for times in 1..=2 {
-                tell(context, &Message::Rejoin(AddressId(1)));
+                tell(context, &Message::Rejoin(FIRST));
                 let begun = Instant::now();
                 while record.lock().unwrap().asked.len() < 2 * times {
                     assert!(begun.elapsed() < PATIENCE, "the subnet hears nothing");
@@ -378,7 +382,7 @@ fn a_subnet_that_fails_is_given_up() {
             ..Record::default()
         };
         *record.lock().unwrap() = failing;
-        tell(context, &Message::Rejoin(AddressId(1)));
+        tell(context, &Message::Rejoin(FIRST));
         sleep(Duration::from_millis(300));
         assert_eq!(record.lock().unwrap().steps, 1);
         ranks.allgather(&[]).unwrap();

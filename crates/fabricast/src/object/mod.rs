@@ -3,6 +3,14 @@
 
 use fabricast_proto::Outcome;
 
+/// Lets other threads run before this one goes on. Threads that hash and write packs call it each
+/// time that they are about to work for longer than some 0.1 ms. All receivers get a pack at the
+/// same time; where there are fewer cores than threads, the thread that takes datagrams would
+/// otherwise wait for whole packs, and the sender would slow down.
+fn give_way() {
+    std::thread::yield_now();
+}
+
 /// Result of [`Object::fetch`]: whether bytes can be read now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fetch {

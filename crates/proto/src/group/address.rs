@@ -120,6 +120,8 @@ pub enum Input {
 pub enum Action {
     /// Request the join from the manager.
     RequestJoin,
+    /// Request from the manager once more what it has granted.
+    RequestJoinAnew,
     /// Request from the manager to leave.
     RequestLeave,
     /// Tell the coordinator that this host is a member.
@@ -164,7 +166,8 @@ impl State {
             (Joined | Proven | InUse, Input::Rejoin) => (Lost, None),
             (Refused(_), Input::Rejoin) => (Wanted, None),
 
-            (Wanted | RequestedAgain | Lost, Input::Turn) => (Requested, Some(RequestJoin)),
+            (Wanted | RequestedAgain, Input::Turn) => (Requested, Some(RequestJoin)),
+            (Lost, Input::Turn) => (Requested, Some(RequestJoinAnew)),
             (Leaving, Input::Turn) => (Leaving, Some(RequestLeave)),
 
             (Requested, Input::Timeout) => (RequestedAgain, None),

@@ -15,8 +15,10 @@ pub struct Config {
     pub hosts: u32,
     /// When groups get addresses.
     pub strategy: Strategy,
-    /// Addresses that groups may have: numbers `1 ..= addresses`. Zero: none.
+    /// How many addresses groups may have. Zero: none.
     pub addresses: u32,
+    /// The lowest number of these addresses, at least 1; their numbers follow one another.
+    pub first: u32,
     /// Whether the context has an address of its own, number 0, which all hosts have joined and
     /// which is proven.
     pub context_address: bool,
@@ -26,8 +28,11 @@ pub struct Config {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Output {
     /// Request from the manager that this host joins the address. The driver answers with
-    /// `joined` or `refused`, or not at all. A request may be repeated.
+    /// `joined` or `refused`, or not at all. The machine repeats a request that has no answer yet.
     Join(AddressId),
+    /// Request from the manager that this host joins the address anew: the manager granted it, and
+    /// yet nothing arrives by it, or the network has forgotten it. Answered like [`Output::Join`].
+    JoinAnew(AddressId),
     /// Request from the manager that this host leaves the address. The driver answers with `left`,
     /// or with `refused` if the manager does not know the membership.
     Leave(AddressId),

@@ -86,7 +86,7 @@ impl Host {
     /// The group's last barrier is over at this host, which neither sends to it nor receives from
     /// it any more.
     pub fn ended(&mut self, now: Time, group: GroupId) {
-        self.holder.ended(now, group);
+        self.holder.ended(group);
         self.settle(now);
     }
 

@@ -96,6 +96,7 @@ fn joined(now: Time, addresses: u32) -> Host {
         hosts: 4,
         strategy: Strategy::default(),
         addresses: 64,
+        first: 1,
         context_address: true,
     };
     let mut host = Host::new(now, &config);

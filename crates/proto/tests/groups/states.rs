@@ -57,8 +57,14 @@ fn no_input_leads_to_a_wrong_state_from_any_state() {
                 );
             }
             // Requests go out in turn only.
-            let request = matches!(action, Some(Action::RequestJoin | Action::RequestLeave));
+            let request = matches!(
+                action,
+                Some(Action::RequestJoin | Action::RequestJoinAnew | Action::RequestLeave)
+            );
             assert_eq!(request, input == Input::Turn && action.is_some(), "{at}");
+            // Only a membership that the manager has granted is requested anew.
+            let anew = action == Some(Action::RequestJoinAnew);
+            assert_eq!(anew, state == State::Lost && input == Input::Turn, "{at}");
             // What the coordinator is told is what the state is.
             match action {
                 Some(Action::TellJoined) => assert!(member(next) || next.may_send(), "{at}"),
@@ -161,7 +167,7 @@ fn step(mut whole: Whole, input: Input) -> Option<Whole> {
     let (next, action) = state.next(input);
     whole.state = next;
     match action {
-        Some(Action::RequestJoin) => whole.member = true,
+        Some(Action::RequestJoin | Action::RequestJoinAnew) => whole.member = true,
         Some(Action::TellJoined | Action::TellRefused(_)) if whole.order == Some(Order::Join) => {
             whole.order = None;
         }

@@ -20,6 +20,7 @@ fn machine(now: Time, strategy: Strategy) -> Host {
         hosts: 4,
         strategy,
         addresses: 8,
+        first: 1,
         context_address: true,
     };
     Host::new(now, &config)

@@ -89,7 +89,7 @@ impl Subnet<'_> {
         let id = HostId(h);
         self.trace.say(now, || format!("h{h} {output:?}"));
         match output {
-            Output::Join(address) => {
+            Output::Join(address) | Output::JoinAnew(address) => {
                 self.attach(h, address);
                 self.request(id, address, true);
             }

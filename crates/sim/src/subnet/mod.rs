@@ -209,6 +209,7 @@ impl<'w> Subnet<'w> {
                 hosts: scenario.hosts,
                 strategy: scenario.strategy,
                 addresses: scenario.addresses,
+                first: 1,
                 context_address: scenario.context_address,
             };
             let machine = group::Host::new(Time::ZERO, &config);

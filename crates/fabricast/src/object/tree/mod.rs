@@ -28,11 +28,13 @@ use rustix::io::Errno;
 use self::partial::Partial;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, Secret, safe_name};
+use super::{Challenge, Secret, give_way, safe_name};
 use crate::error::Error;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
 const BATCH: usize = 256;
+/// Bytes that are written at a time, before other threads may run.
+const WRITTEN: usize = 256 << 10;
 /// Write permissions of the group and of others.
 const WRITE_OTHERS: u32 = 0o022;
 
@@ -343,7 +345,11 @@ impl Tree {
 
     fn write_piece(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let open = self.continued(file, offset, bytes.len() as u64)?;
-        let written = open.file.write_all_at(bytes, offset);
+        let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
+        let written = parts.try_for_each(|(part, at)| {
+            give_way();
+            open.file.write_all_at(part, at)
+        });
         written.map_err(|e| self.error(file, "writing", e))
     }
 

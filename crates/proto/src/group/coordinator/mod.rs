@@ -58,8 +58,10 @@ pub(super) struct Coordinator {
     /// Free addresses that are not used before a time.
     resting: BTreeMap<AddressId, Time>,
     range: u32,
-    /// The last number that was allocated.
-    last: u32,
+    /// The lowest number of an address.
+    first: u32,
+    /// The place in the range that follows the one allocated last.
+    following: u32,
     /// Terms that have begun.
     terms: u32,
     /// An address may be free for those who wait.
@@ -94,7 +96,8 @@ impl Coordinator {
             again: Time::NEVER,
             resting: BTreeMap::new(),
             range: config.addresses,
-            last: 0,
+            first: config.first,
+            following: 0,
             terms: 0,
             replan: config.hosts >= MULTICAST_MIN,
             orders: VecDeque::new(),
@@ -286,16 +289,15 @@ impl Coordinator {
         if !self.capacity.allows(now, held) {
             return None;
         }
-        let following = (1..=self.range).map(|step| {
-            let number = u64::from(self.last) + u64::from(step) - 1;
-            AddressId((number % u64::from(self.range)) as u32 + 1)
+        let mut following = (0..self.range).map(|step| {
+            let place = (u64::from(self.following) + u64::from(step)) % u64::from(self.range);
+            AddressId(self.first + place as u32)
         });
-        let mut following = following;
         let serves = |entry: &Entry| entry.is_left(now) && entry.leaving.common(hosts).is_empty();
         let free = following.find(|address| {
             self.addresses.get(address).is_none_or(serves) && !self.resting.contains_key(address)
         })?;
-        self.last = free.0;
+        self.following = free.0 - self.first + 1;
         self.capacity.tried(now, held);
         Some(free)
     }
@@ -319,8 +321,8 @@ impl Coordinator {
         until.filter(|until| *until > now && 2 * proven >= self.pool.target())
     }
 
-    /// Whether an address is withdrawn to be in the pool for more hosts. They are tried by that one,
-    /// which the manager has room for, and not by a new one.
+    /// Whether an address is withdrawn to be in the pool for more hosts. They are tried by that
+    /// one, which the manager has room for, and not by a new one.
     fn waits_for_return(&mut self, now: Time) -> bool {
         let returns = |entry: &&Entry| entry.returns && entry.answers > now;
         let until = self.addresses.values().filter(returns);

@@ -212,14 +212,14 @@ impl Holder {
     }
 
     /// The group's last barrier is over at this host.
-    pub(in crate::group) fn ended(&mut self, now: Time, id: GroupId) {
+    pub(in crate::group) fn ended(&mut self, id: GroupId) {
         let Some(group) = self.groups.remove(&id) else {
             return;
         };
         self.unreported.remove(&id);
         self.early.remove(&(group.created + READY, id));
         if let Some(address) = group.by {
-            self.unused(now, address);
+            self.unused(address);
         }
         if let Some(lowest) = group.hosts.lowest()
             && group.hosts.len() >= MULTICAST_MIN
@@ -364,7 +364,7 @@ impl Holder {
     pub(in crate::group) fn close(&mut self, now: Time) {
         let groups: Vec<_> = self.groups.keys().copied().collect();
         for id in groups {
-            self.ended(now, id);
+            self.ended(id);
         }
         self.closed = true;
         self.share.clear();
@@ -573,13 +573,16 @@ impl Holder {
 
     fn act(&mut self, now: Time, address: AddressId, action: Option<Action>) {
         match action {
-            Some(Action::RequestJoin) => {
+            Some(request @ (Action::RequestJoin | Action::RequestJoinAnew)) => {
                 self.statistics.joins += 1;
                 if let Some(held) = self.held.get_mut(&address) {
                     held.requested = Some(now);
                     held.joined = None;
                 }
-                self.outputs.push_back(Output::Join(address));
+                self.outputs.push_back(match request {
+                    Action::RequestJoinAnew => Output::JoinAnew(address),
+                    _ => Output::Join(address),
+                });
             }
             Some(Action::RequestLeave) => {
                 self.statistics.leaves += 1;
@@ -649,7 +652,7 @@ impl Holder {
             address: by,
         });
         if let Some(address) = before {
-            self.unused(now, address);
+            self.unused(address);
         }
         if let Some(address) = by
             && let Some(held) = self.held.get_mut(&address)
@@ -669,7 +672,7 @@ impl Holder {
         }
     }
 
-    fn unused(&mut self, _now: Time, address: AddressId) {
+    fn unused(&mut self, address: AddressId) {
         if let Some(held) = self.held.get_mut(&address) {
             held.users -= 1;
             self.statistics.unused(held.users);

@@ -90,6 +90,7 @@ impl World {
             hosts: scenario.hosts,
             strategy: scenario.strategy,
             addresses: scenario.addresses,
+            first: 1,
             context_address: scenario.context_address,
         };
         let hosts = all
@@ -379,7 +380,9 @@ impl World {
             }
             self.outputs += 1;
             match output {
-                Output::Join(address) => self.request(id, address, true),
+                Output::Join(address) | Output::JoinAnew(address) => {
+                    self.request(id, address, true)
+                }
                 Output::Leave(address) => {
                     if !self.judge.crashed.contains(HostId(0)) {
                         self.judge.leaves(id, address)?;

@@ -123,8 +123,7 @@ pub(super) struct Owned {
     pub asked: BTreeMap<AddressId, Asked>,
     /// When it was last asked.
     pub asked_at: Time,
-    /// Addresses that are being proven, by their numbers in the machine, and the hosts that are
-    /// silent.
+    /// Addresses that are being proven, and the hosts that are silent.
     pub proofs: BTreeMap<AddressId, HostSet>,
     /// The groups that may get an address of their own.
     pub groups: FxHashMap<GroupId, OwnGroup>,
@@ -155,14 +154,14 @@ impl Owned {
             Ok(Join::UnderWay) => {}
             Ok(Join::Done) => {
                 self.asked.insert(id, Asked::Granted);
-                self.host.joined(now, in_machine(id));
+                self.host.joined(now, id);
             }
             Err(error) => {
                 debug!(%error, address = %at, "cannot join");
                 self.asked.remove(&id);
                 self.subnet.leave(now, at);
                 let why = Refusal::NoAddresses;
-                self.host.refused(now, in_machine(id), why);
+                self.host.refused(now, id, why);
             }
         }
     }
@@ -184,6 +183,7 @@ impl Owned {
             hosts: speakers.len() as u32,
             strategy,
             addresses: addresses.min((ADDRESSES_MAX - ADDRESSES) as u32),
+            first: ADDRESSES as u32,
             context_address: true,
         };
         Some(Owned {
@@ -264,18 +264,5 @@ impl Owned {
             self.unreported = true;
             self.wake = self.wake.min(self.reported + REPORT);
         }
-    }
-}
-
-/// The number in the machine of an address of the context.
-pub(super) fn in_machine(id: AddressId) -> AddressId {
-    AddressId(id.0.saturating_sub(ADDRESSES as u32 - 1))
-}
-
-/// The number of an address of the machine among all addresses of the context.
-pub(super) fn number(address: AddressId) -> AddressId {
-    match address.0 {
-        0 => address,
-        n => AddressId(n + ADDRESSES as u32 - 1),
     }
 }

@@ -10,7 +10,7 @@ use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
-use super::addresses::{Asked, OwnGroup, Owned, REPORT, in_machine, number};
+use super::addresses::{Asked, OwnGroup, Owned, REPORT};
 use super::groups::PROVE;
 use crate::communicator::hierarchy::topology::GroupTopology;
 use crate::communicator::networks::Network;
@@ -187,7 +187,7 @@ impl<O: Divisible> Engine<O> {
     pub(super) fn is_silent(&mut self, address: AddressId, node: NodeId) {
         if let Some(owned) = &mut self.owned
             && let Some(host) = owned.host_of(node)
-            && let Some(silent) = owned.proofs.get_mut(&in_machine(address))
+            && let Some(silent) = owned.proofs.get_mut(&address)
         {
             silent.insert(host);
         }
@@ -197,7 +197,7 @@ impl<O: Divisible> Engine<O> {
     pub(super) fn proof_ends(&mut self, now: Time, address: AddressId) {
         let at = self.addresses.at(address);
         if let Some(owned) = &mut self.owned
-            && let Some(silent) = owned.proofs.remove(&in_machine(address))
+            && let Some(silent) = owned.proofs.remove(&address)
         {
             let address_name = at.map(GroupAddress::to_string);
             debug!(
@@ -205,7 +205,7 @@ impl<O: Divisible> Engine<O> {
                 silent = silent.len(),
                 "address proven"
             );
-            owned.host.proved(now, in_machine(address), &silent);
+            owned.host.proved(now, address, &silent);
             owned.wake = now;
         }
     }
@@ -258,13 +258,13 @@ impl<O: Divisible> Engine<O> {
         }
         loop {
             match owned.host.poll(now) {
-                Output::Join(address) => self.joins_address(now, owned, address),
-                Output::Leave(address) => self.leaves_address(now, owned, address),
+                Output::Join(id) => self.joins_address(now, owned, id),
+                Output::JoinAnew(id) => self.joins_anew(now, owned, id),
+                Output::Leave(id) => self.leaves_address(now, owned, id),
                 Output::Prove { address, hosts } => {
                     self.proves_address(now, owned, address, &hosts);
                 }
                 Output::SendBy { group, address } => {
-                    let address = address.map(number);
                     let at = address.and_then(|address| self.addresses.at(address));
                     let at = at.map(GroupAddress::to_string);
                     debug!(group = group.0, address = at, "sends by");
@@ -305,30 +305,44 @@ impl<O: Divisible> Engine<O> {
         owned.tell_aside();
     }
 
-    /// The machine asks to join an address. It asks again for one that is granted if probes do not
-    /// arrive: then kernel, switches and manager are told anew.
-    fn joins_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
-        let id = number(address);
+    /// The machine asks to join an address.
+    fn joins_address(&mut self, now: Time, owned: &mut Owned, id: AddressId) {
         let Some(at) = self.addresses.at(id) else {
-            owned.host.refused(now, address, Refusal::NoAddresses);
+            owned.host.refused(now, id, Refusal::NoAddresses);
             return;
         };
-        match owned.asked.insert(id, Asked::Joining) {
-            // The subnet tries again by itself.
-            Some(Asked::Joining) => {}
-            Some(Asked::Attaching | Asked::Granted) => {
-                self.networks.leave(Network::InterNode, id);
-                owned.subnet.leave(now, at);
+        match owned.asked.get(&id) {
+            // Subnet and network go on by themselves.
+            Some(Asked::Joining | Asked::Attaching) => {}
+            // The machine gave up before the answer came.
+            Some(Asked::Granted) => owned.host.joined(now, id),
+            Some(Asked::Leaving) | None => {
+                owned.asked.insert(id, Asked::Joining);
+                owned.asked_at = now;
                 owned.subnet.create(now, at);
             }
-            Some(Asked::Leaving) | None => owned.subnet.create(now, at),
         }
-        owned.asked_at = now;
         self.hear_subnet(now, owned);
     }
 
-    fn leaves_address(&mut self, now: Time, owned: &mut Owned, address: AddressId) {
-        let id = number(address);
+    /// The machine asks to join an address anew: kernel, switches and manager are told once more.
+    fn joins_anew(&mut self, now: Time, owned: &mut Owned, id: AddressId) {
+        if let Some(at) = self.addresses.at(id)
+            && matches!(
+                owned.asked.get(&id),
+                Some(Asked::Attaching | Asked::Granted)
+            )
+        {
+            self.networks.leave(Network::InterNode, id);
+            owned.subnet.leave(now, at);
+            owned.subnet.create(now, at);
+            owned.asked.insert(id, Asked::Joining);
+            owned.asked_at = now;
+        }
+        self.joins_address(now, owned, id);
+    }
+
+    fn leaves_address(&mut self, now: Time, owned: &mut Owned, id: AddressId) {
         self.networks.leave(Network::InterNode, id);
         match (owned.asked.get_mut(&id), self.addresses.at(id)) {
             // The subnet tries again by itself.
@@ -338,7 +352,7 @@ impl<O: Divisible> Engine<O> {
                 owned.asked_at = now;
                 owned.subnet.leave(now, at);
             }
-            _ => owned.host.left(now, address),
+            _ => owned.host.left(now, id),
         }
         self.hear_subnet(now, owned);
     }
@@ -359,7 +373,7 @@ impl<O: Divisible> Engine<O> {
                         continue;
                     };
                     owned.asked.remove(&id);
-                    owned.host.refused(now, in_machine(id), reason(why));
+                    owned.host.refused(now, id, reason(why));
                 }
                 News::Left(at) => {
                     // An address that is joined again is not left.
@@ -367,13 +381,13 @@ impl<O: Divisible> Engine<O> {
                         && owned.asked.get(&id) == Some(&Asked::Leaving)
                     {
                         owned.asked.remove(&id);
-                        owned.host.left(now, in_machine(id));
+                        owned.host.left(now, id);
                     }
                 }
                 News::Lost(at) => {
                     if let Some(id) = self.addresses.number_of(&at) {
                         owned.asked.insert(id, Asked::Joining);
-                        owned.host.lost(now, in_machine(id));
+                        owned.host.lost(now, id);
                     }
                 }
                 news => info!(%news, "the subnet tells"),
@@ -389,17 +403,17 @@ impl<O: Divisible> Engine<O> {
             match asked {
                 Asked::Joining => {
                     let why = Refusal::Denied;
-                    owned.host.refused(now, in_machine(id), why);
+                    owned.host.refused(now, id, why);
                 }
                 Asked::Attaching => {
                     self.networks.leave(Network::InterNode, id);
-                    owned.host.refused(now, in_machine(id), Refusal::Denied);
+                    owned.host.refused(now, id, Refusal::Denied);
                 }
                 Asked::Granted => {
                     self.networks.leave(Network::InterNode, id);
-                    owned.host.lost(now, in_machine(id));
+                    owned.host.lost(now, id);
                 }
-                Asked::Leaving => owned.host.left(now, in_machine(id)),
+                Asked::Leaving => owned.host.left(now, id),
             }
         }
     }
@@ -440,7 +454,7 @@ impl<O: Divisible> Engine<O> {
         owned.proofs.insert(address, HostSet::default());
         let prove = Command::ProveAddress {
             group: PROOF,
-            address: number(address),
+            address,
             members: of.iter().map(|host| owned.speaker(host)).collect(),
             patience: PROVE,
         };
