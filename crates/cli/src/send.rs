@@ -177,6 +177,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             max_wait: args.max_wait,
             timeout: args.start_timeout,
             by_hand: by_hand.then(Arc::default),
+            expected: None,
         },
         exclude: args.exclude.clone(),
         scheme: match args.checksum {
@@ -199,6 +200,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             .map_or(defaults.datagram_min, |d| d as usize),
         patience: args.patience.max(Duration::from_millis(1)),
         announce: !args.no_announce,
+        keys: None,
         interrupt,
     }
 }
