@@ -1,19 +1,25 @@
 //! The `fabricast` command. It reads options, runs one transfer, prints messages, and returns an
 //! exit code.
 //!
-//! `args` reads the command line. `send` and `recv` run one transfer each and report it through
-//! `output`: text for people, JSON lines for programs. `demo` runs `send` and `recv` as processes
+//! `args` reads the command line. `send`, `recv` and `copy` run one transfer each and report it
+//! through `output`: text for people, JSON lines for programs. `copy` starts the receivers, too;
+//! `sending` and `conclusion` hold what it shares with `send`. `launched` is the end of a receiver
+//! that it has started. `demo` runs `send` and `recv` as processes
 //! of their own. `settings` puts options into the library's messages. `run` becomes an MPI
 //! launcher. `documents` writes manual pages and files for shells.
 #![forbid(unsafe_code)]
 
 mod args;
+mod conclusion;
+mod copy;
 mod demo;
 mod documents;
+mod launched;
 mod output;
 mod recv;
 mod run;
 mod send;
+mod sending;
 mod settings;
 
 use std::process::ExitCode;
@@ -29,8 +35,9 @@ const LOG: &str = "FABRICAST_LOG";
 
 fn main() -> ExitCode {
     ExitCode::from(match args::Args::parse().command {
-        args::Command::Send(a) => logged(a.net.verbose, |interrupt| send::run(&a, interrupt)),
+        args::Command::Send(a) => logged(a.how.net.verbose, |interrupt| send::run(&a, interrupt)),
         args::Command::Recv(a) => logged(a.net.verbose, |interrupt| recv::run(&a, interrupt)),
+        args::Command::Copy(a) => logged(a.how.net.verbose, |interrupt| copy::run(&a, interrupt)),
         args::Command::Demo(a) => prepared(|interrupt| demo::run(&a, interrupt)),
         // Not prepared: the launcher must inherit this process's signal handling and limits
         // unchanged.
