@@ -6,14 +6,14 @@ use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
 
 use common::control::{Peer, port};
-use common::hosts::{FABRICAST, Hosts, host};
-use common::{AT_ONCE, BOUND, Run, Scratch, same};
+use common::hosts::{FABRICAST, Hosts, host, is_ended, words};
+use common::{Run, Scratch, same};
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::bootstrap::psk::Exchange;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use serde_json::json;
@@ -144,21 +144,10 @@ fn a_killed_copy_leaves_nothing_running() {
         .map(|pid| pidfd_open(*pid, PidfdFlags::empty()).unwrap())
         .collect();
     run.signal(Signal::KILL);
-    for end in &ends {
-        let mut ended = [PollFd::new(end, PollFlags::IN)];
-        assert_eq!(
-            poll(&mut ended, Some(&BOUND.try_into().unwrap())).unwrap(),
-            1
-        );
-    }
+    assert!(ends.iter().all(is_ended));
     for pid in receivers {
         let _ = rustix::process::kill_process(pid, Signal::KILL);
     }
-}
-
-fn words(pid: Pid) -> String {
-    let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
-    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
 #[test]
@@ -294,24 +283,36 @@ fn only_receivers_that_know_their_keys_are_admitted() {
     assert!(!told.contains(key.trim()), "{told}");
 }
 
-/// A receiver that was started by another sender.
+/// A receiver that gets this first line by its standard input, which the caller holds.
+fn launched(line: &str, from: &str, dest: &Path) -> (Child, ChildStdin) {
+    let mut child = Command::new(FABRICAST)
+        .args(["recv", "--launched", "--as", "n", "--from", from, "--dir"])
+        .arg(dest)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{line}").unwrap();
+    (child, input)
+}
+
+/// The exit code of a process that ends in time, and what it said.
+fn end_of(mut child: Child) -> (Option<i32>, String) {
+    let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+    let in_time = is_ended(&end);
+    let _ = child.kill();
+    let said = child.wait_with_output().unwrap();
+    let text = String::from_utf8(said.stderr).unwrap();
+    assert!(in_time, "{text}");
+    (said.status.code(), text)
+}
+
 #[test]
 fn a_receiver_takes_nothing_from_another_sender() {
     let dir = Scratch::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = listener.local_addr().unwrap();
-    let start = |key: &str| {
-        let mut command = Command::new("sh");
-        let script =
-            "{ echo \"$1\"; cat; } | \"$2\" recv --dir=\"$3\" --from=\"$4\" --as=n --launched";
-        command.args(["-c", script, "sh", key, FABRICAST]);
-        command.arg(dir.path("out")).arg(to.to_string());
-        command
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .stdin(Stdio::piped());
-        command.spawn().unwrap()
-    };
+    let to = listener.local_addr().unwrap().to_string();
     let key = PreSharedKey::random().unwrap().to_hex();
     let answers: [fn(&mut Peer); 2] = [
         // It shows nothing.
@@ -329,41 +330,26 @@ fn a_receiver_takes_nothing_from_another_sender() {
         },
     ];
     for answer in answers {
-        let child = start(&key);
-        let mut peer = Peer::accept(&listener);
-        answer(&mut peer);
-        let said = child.wait_with_output().unwrap();
-        let text = String::from_utf8_lossy(&said.stderr);
-        assert_eq!(said.status.code(), Some(9), "{text}");
+        let (child, _input) = launched(&key, &to, &dir.path("out"));
+        answer(&mut Peer::accept(&listener));
+        let (code, text) = end_of(child);
+        assert_eq!(code, Some(9), "{text}");
         assert!(text.contains("does not know the key"), "{text}");
         assert!(!text.contains(&key), "{text}");
     }
-    // What comes first is no key.
-    let said = start("no key").wait_with_output().unwrap();
-    assert_eq!(said.status.code(), Some(2));
+    let (child, _input) = launched("no key", &to, &dir.path("out"));
+    let (code, text) = end_of(child);
+    assert_eq!(code, Some(2), "{text}");
 }
 
-/// A receiver ends when its standard input ends.
 #[test]
 fn a_launched_receiver_ends_with_its_standard_input() {
     let dir = Scratch::new();
-    let mut child = Command::new(FABRICAST)
-        .args(["recv", "--launched", "--from", "127.0.0.1:1", "--dir"])
-        .arg(dir.path("out"))
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    writeln!(input, "{}", PreSharedKey::random().unwrap().to_hex()).unwrap();
+    let key = PreSharedKey::random().unwrap().to_hex();
+    let (child, input) = launched(&key, "127.0.0.1:1", &dir.path("out"));
     drop(input);
-    let end = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
-    let mut ended = [PollFd::new(&end, PollFlags::IN)];
-    let in_time = poll(&mut ended, Some(&AT_ONCE.try_into().unwrap())).unwrap();
-    let _ = child.kill();
-    let said = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&said.stderr);
-    assert_eq!((in_time, said.status.code()), (1, Some(8)), "{text}");
+    let (code, text) = end_of(child);
+    assert_eq!(code, Some(8), "{text}");
     assert!(text.contains("has ended it"), "{text}");
 }
 

@@ -1,13 +1,15 @@
 //! Hosts for `fabricast copy`: folders of this machine, and a script that stands for the launcher.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Pid;
 use serde_json::Value;
 
-use super::{End, Run, Scratch, same};
+use super::{BOUND, End, Run, Scratch, same};
 
 /// The command under test.
 pub const FABRICAST: &str = env!("CARGO_BIN_EXE_fabricast");
@@ -118,4 +120,16 @@ pub fn host<'a>(end: &'a End, name: &str) -> &'a Value {
     let mut all = end.all("host").filter(|e| e["host"] == name);
     all.next()
         .unwrap_or_else(|| panic!("no host {name}: {end:#?}"))
+}
+
+/// The arguments of a process; empty if it has ended.
+pub fn words(pid: Pid) -> String {
+    let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// Waits until the process of a descriptor has ended; false if that takes too long.
+pub fn is_ended(process: &OwnedFd) -> bool {
+    let mut ended = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ended, Some(&BOUND.try_into().unwrap())) == Ok(1)
 }
