@@ -7,7 +7,7 @@ mod hosts;
 mod launcher;
 mod processes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -21,19 +21,27 @@ use fabricast::transfer::{self, SendEvent, SendFailure, SendReport, State};
 
 use self::hosts::Target;
 use self::launcher::Launcher;
+pub use self::processes::Groups;
 use self::processes::{End, Outcome, Processes, ending};
 use crate::args;
 use crate::conclusion::{Host, conclude};
 use crate::output::Output;
 use crate::sending;
 
+/// Most hosts that a line names.
+const NAMED: usize = 10;
+/// Descriptors for each host: its connection, and its launcher's input, output and end.
+const DESCRIPTORS: u64 = 4;
+/// Descriptors for everything else: pending connections, files, sockets.
+const DESCRIPTORS_OWN: u64 = 192;
 /// Exit code of a shell that finds no command of a name.
 const NO_COMMAND: i32 = 127;
 
-/// Runs `fabricast copy`. Returns the exit code.
-pub fn run(args: &args::Copy, interrupt: Arc<AtomicBool>) -> u8 {
+/// Runs `fabricast copy`. Returns the exit code. `groups` are those of its launchers while they
+/// run.
+pub fn run(args: &args::Copy, groups: &Groups, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.how.net);
-    let copy = match Copy::new(args) {
+    let copy = match Copy::new(args, groups) {
         Ok(copy) => copy,
         Err(error) => return out.error(&error),
     };
@@ -53,10 +61,12 @@ struct Copy<'a> {
     target: Target<'a>,
     launcher: Launcher,
     keys: BTreeMap<String, PreSharedKey>,
+    groups: &'a Groups,
 }
 
 impl<'a> Copy<'a> {
-    fn new(args: &'a args::Copy) -> Result<Copy<'a>, Error> {
+    fn new(args: &'a args::Copy, groups: &'a Groups) -> Result<Copy<'a>, Error> {
+        sending::check_sources(&args.sources)?;
         let target = Target::parse(&args.target, |name| env::var(name).ok())?;
         let is_slurm = env::var_os("SLURM_JOB_ID").is_some();
         let launcher = Launcher::new(args.launch.as_deref(), is_slurm)?;
@@ -66,6 +76,7 @@ impl<'a> Copy<'a> {
                 "--min-receivers {least} cannot be: the list names {all} hosts"
             )));
         }
+        check_descriptors(all)?;
         let key = |host: &String| Ok((host.clone(), PreSharedKey::random()?));
         let keys = target.hosts.iter().map(key).collect::<Result<_, Error>>()?;
         Ok(Copy {
@@ -73,6 +84,7 @@ impl<'a> Copy<'a> {
             target,
             launcher,
             keys,
+            groups,
         })
     }
 
@@ -87,10 +99,12 @@ impl<'a> Copy<'a> {
         let expected = Arc::new(AtomicUsize::new(self.target.hosts.len()));
         let options = self.options(expected.clone(), interrupt.clone());
         let mut processes = None;
+        let mut here = BTreeSet::new();
         let result = transfer::send(&self.args.sources, &options, &mut |event| {
             let event = sending::worded(event);
             out.event(&event);
             sending::say(out, &event, how, &options);
+            self.say_absent(out, &event, &mut here);
             if let SendEvent::Listening { address, .. } = event {
                 let hosts = self.target.hosts.len();
                 out.say(&format!("Starting the receivers on {hosts} hosts"));
@@ -125,6 +139,34 @@ impl<'a> Copy<'a> {
         (result, hosts)
     }
 
+    /// Tells people at the start from which hosts no receiver is there. `here`: from which one is.
+    fn say_absent(&self, out: &mut Output, event: &SendEvent, here: &mut BTreeSet<String>) {
+        match event {
+            SendEvent::Connected { receiver, .. } => {
+                here.insert(receiver.clone());
+            }
+            SendEvent::Left { receiver, .. } => {
+                here.remove(receiver);
+            }
+            SendEvent::Starting { .. } => {
+                let hosts = self.target.hosts.iter();
+                let absent: Vec<&str> = hosts
+                    .filter(|host| !here.contains(*host))
+                    .map(String::as_str)
+                    .collect();
+                if !absent.is_empty() {
+                    let some = absent[..absent.len().min(NAMED)].join(", ");
+                    let more = if absent.len() > NAMED { ", …" } else { "" };
+                    let count = absent.len();
+                    out.say(&format!(
+                        "! no receiver came from {count} hosts: {some}{more}"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn options(&self, expected: Arc<AtomicUsize>, interrupt: Arc<AtomicBool>) -> SendOptions {
         let all = self.target.hosts.len();
         let start = StartRule {
@@ -154,7 +196,7 @@ impl<'a> Copy<'a> {
             )
         });
         let failed = |e| Error::io(format!("starting {}", self.launcher.program()), e);
-        Processes::start(each, expected).map_err(failed)
+        Processes::start(each, expected, self.groups).map_err(failed)
     }
 
     /// The words of the receiver's command on a host.
@@ -184,6 +226,20 @@ impl<'a> Copy<'a> {
             words.push(format!("--inject-loss={percent}%").into());
         }
         words
+    }
+}
+
+/// Checks that this process may have a file descriptor for each thing that this number of hosts
+/// needs.
+fn check_descriptors(hosts: usize) -> Result<(), Error> {
+    use rustix::process::{Resource, getrlimit};
+    let needed = hosts as u64 * DESCRIPTORS + DESCRIPTORS_OWN;
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < needed => Err(Error::Usage(format!(
+            "{hosts} hosts need {needed} file descriptors, and this process may have {limit}: \
+             raise its limit (ulimit -n), or copy to fewer hosts at a time"
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use fabricast::config::{SendOptions, StartRule};
-use fabricast::error::Error;
 use fabricast::object::safe_name;
 use fabricast::text::escaped;
 use fabricast::transfer::{self, SendEvent};
@@ -20,9 +19,8 @@ use crate::sending;
 /// Runs `fabricast send`. Returns the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.how.net);
-    if args.sources.iter().any(|source| source.as_os_str() == "-") {
-        let text = "sending standard input is not supported yet: name a file";
-        return out.error(&Error::Usage(text.into()));
+    if let Err(error) = sending::check_sources(&args.sources) {
+        return out.error(&error);
     }
     if args.how.dry_run {
         return sending::dry_run(&args.sources, &args.how, &mut out);

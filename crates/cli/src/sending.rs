@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
-use fabricast::error::exit;
+use fabricast::error::{Error, exit};
 use fabricast::interface::{self, Interface};
 use fabricast::object::SourceSet;
 use fabricast::object::manifest::Kind;
@@ -20,6 +20,16 @@ use fabricast_console::units;
 use crate::args;
 use crate::output::Output;
 use crate::settings::with_options;
+
+/// Refuses sources that cannot be sent yet.
+pub fn check_sources(sources: &[PathBuf]) -> Result<(), Error> {
+    match sources.iter().any(|source| source.as_os_str() == "-") {
+        true => Err(Error::Usage(
+            "sending standard input is not supported yet: name a file".into(),
+        )),
+        false => Ok(()),
+    }
+}
 
 /// An entry of the set, as `--dry-run` prints it.
 #[derive(serde::Serialize)]

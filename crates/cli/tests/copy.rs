@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use common::control::{Peer, port};
 use common::hosts::{FABRICAST, Hosts, host, is_ended, words};
-use common::{Run, Scratch, same};
+use common::{Run, Scratch, same, shell};
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::bootstrap::psk::Exchange;
 use rustix::fs::{FlockOperation, flock};
@@ -126,6 +126,28 @@ fn ctrl_c_leaves_nothing_running() {
     assert_eq!(hosts.processes(None), []);
     assert_eq!(end.result("a")["state"], "failed");
     assert_eq!(fs::read_dir(hosts.dir.path("a")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_second_ctrl_c_kills_launchers_that_hang() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let source = hosts.dir.file("source", 100);
+    hosts.behave("b", "trap '' TERM; sleep 1000; sleep 1000");
+    let mut run = hosts.copy(&source, "a,b:", &[]);
+    run.until("connected", |e| e["receiver"] == "a");
+    let open = |pid: &Pid| pidfd_open(*pid, PidfdFlags::empty()).ok();
+    let all = hosts.processes(Some(run.pid()));
+    let ends: Vec<_> = all.iter().filter_map(open).collect();
+    let receiver = all.iter().find(|pid| words(**pid).contains("--as=a"));
+    let receiver = open(receiver.unwrap()).unwrap();
+    run.signal(Signal::INT);
+    // The end of the receiver shows that the first signal is being obeyed.
+    assert!(is_ended(&receiver));
+    run.signal(Signal::INT);
+    let end = run.end().expect(130);
+    assert_eq!(end.all("summary").count(), 0);
+    assert!(ends.iter().all(is_ended));
+    assert_eq!(hosts.processes(None), []);
 }
 
 /// The receivers learn by the end of their standard input that it is gone.
@@ -485,6 +507,18 @@ fn what_cannot_be_copied_is_told_before_anything_starts() {
         let end = Run::spawn(command).end().expect(*code);
         assert!(end.stderr.contains(why), "{}", end.stderr);
     }
+}
+
+#[test]
+fn more_hosts_than_there_are_descriptors_for_are_refused() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 10);
+    let limited = format!(
+        "ulimit -n 256; exec {FABRICAST} copy {} n[1-99]: --json --interface 127.0.0.1",
+        source.display()
+    );
+    let end = shell(&limited).end().expect(2);
+    assert!(end.stderr.contains("ulimit -n"), "{}", end.stderr);
 }
 
 /// A port that is taken by then, and nothing listens for the others.

@@ -5,15 +5,15 @@
 //! of the terminal do not reach it, and so that its children end with it. Receivers end when their
 //! standard input ends, which this process holds: so they end even if this process is killed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,35 @@ pub struct Outcome {
     pub end: End,
     /// The last lines that it, or the receiver, has printed, safe for a terminal.
     pub lines: Vec<String>,
+}
+
+/// The process groups of all launchers that have not been reaped.
+#[derive(Clone, Default)]
+pub struct Groups(Arc<Mutex<BTreeSet<i32>>>);
+
+impl Groups {
+    /// Kills all of them.
+    pub fn kill(&self) {
+        // Held meanwhile, so that none is reaped and no other group gets its number.
+        let groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for group in groups.iter().filter_map(|group| Pid::from_raw(*group)) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    fn add(&self, group: Pid) {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.insert(group.as_raw_nonzero().get());
+    }
+
+    /// Kills what is left of a launcher's group, and reaps the launcher, which has ended.
+    fn reap(&self, group: Pid, child: &mut Child) -> Option<ExitStatus> {
+        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Until the launcher is reaped, no other group has this number.
+        let _ = kill_process_group(group, Signal::KILL);
+        groups.remove(&group.as_raw_nonzero().get());
+        child.wait().ok()
+    }
 }
 
 /// What it took to end a launcher.
@@ -189,10 +218,8 @@ impl Process {
     }
 
     /// Takes note that the launcher has ended: its children end, too.
-    fn ended(&mut self) {
-        // Until it is reaped, no other process group has this number.
-        let _ = kill_process_group(self.pid, Signal::KILL);
-        self.outcome.status = self.child.wait().ok();
+    fn ended(&mut self, groups: &Groups) {
+        self.outcome.status = groups.reap(self.pid, &mut self.child);
         self.outcome.end = match self.stage {
             Stage::Running | Stage::Ending(_) => End::ByItself,
             Stage::Ended(_) => End::WithInput,
@@ -258,6 +285,7 @@ impl Processes {
     pub fn start(
         launchers: impl Iterator<Item = (String, Vec<OsString>, String)>,
         expected: Arc<AtomicUsize>,
+        groups: &Groups,
     ) -> io::Result<Processes> {
         let waker = Waker::new()?;
         let (finish, told) = channel();
@@ -265,7 +293,10 @@ impl Processes {
         let mut failed = None;
         for (host, words, input) in launchers {
             match Process::start(host, &words, &input) {
-                Ok(process) => all.push(process),
+                Ok(process) => {
+                    groups.add(process.pid);
+                    all.push(process);
+                }
                 Err(e) => {
                     failed = Some(e);
                     break;
@@ -277,6 +308,7 @@ impl Processes {
             told,
             waker: waker.clone(),
             expected,
+            groups: groups.clone(),
         };
         let thread = thread::Builder::new()
             .name("fabricast-launch".into())
@@ -320,6 +352,7 @@ struct Watch {
     told: Receiver<Patient>,
     waker: Waker,
     expected: Arc<AtomicUsize>,
+    groups: Groups,
 }
 
 impl Watch {
@@ -378,7 +411,7 @@ impl Watch {
             let process = &mut self.all[n];
             match is_end {
                 true => {
-                    process.ended();
+                    process.ended(&self.groups);
                     let one = |n: usize| Some(n.saturating_sub(1));
                     let order = Ordering::Relaxed;
                     let _ = self.expected.fetch_update(order, order, one);
@@ -408,7 +441,7 @@ mod tests {
             let words = ["sh", "-c", script].map(OsString::from);
             (script.to_string(), words.to_vec(), "first\n".to_string())
         });
-        let processes = Processes::start(each, expected.clone()).unwrap();
+        let processes = Processes::start(each, expected.clone(), &Groups::default()).unwrap();
         (processes, expected)
     }
 
@@ -457,7 +490,8 @@ mod tests {
             String::new(),
         );
         let all = [good, bad].into_iter();
-        let error = Processes::start(all, Arc::default()).err().unwrap();
+        let started = Processes::start(all, Arc::default(), &Groups::default());
+        let error = started.err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 

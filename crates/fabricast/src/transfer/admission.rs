@@ -214,7 +214,7 @@ impl<'a> Admission<'a> {
     /// and stops announcing.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
-        for client in self.authenticator.expire(true) {
+        for client in self.authenticator.expire(Instant::now(), true) {
             self.refuse(client, LATE.into(), tell);
         }
         let late = |m: &mut Member| m.stage != Stage::Joining;
@@ -281,7 +281,7 @@ impl<'a> Admission<'a> {
                 reason,
             } => self.note((name, address), By::Sender, reason, tell),
             Event::Said { peer, message } => match message {
-                ToSender::Response { mac } => {
+                ToSender::Response { mac } if self.authenticator.awaits(peer) => {
                     let step = self.authenticator.respond(peer, mac);
                     self.step(step, tell)?;
                 }
@@ -430,7 +430,7 @@ impl<'a> Admission<'a> {
         let late =
             |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
-        for client in self.authenticator.expire(false) {
+        for client in self.authenticator.expire(now, false) {
             self.refuse(client, "it did not show its key in time".into(), tell);
         }
         for gone in late {

@@ -108,6 +108,11 @@ impl Authenticator {
         Step::Consider(member, Some(own))
     }
 
+    /// Whether a client has to show its key.
+    pub fn awaits(&self, peer: PeerKey) -> bool {
+        self.waiting.iter().any(|w| w.member.peer == peer)
+    }
+
     /// Removes a client that has not shown its key.
     pub fn remove(&mut self, peer: PeerKey) -> Option<Member> {
         self.take(peer).map(|(member, _)| member)
@@ -120,8 +125,8 @@ impl Authenticator {
     }
 
     /// Removes all clients that have not shown their keys, or those that take too long to do so.
-    pub fn expire(&mut self, all: bool) -> Vec<Member> {
-        let late = |w: &mut Waiting| all || w.since.elapsed() > TIME;
+    pub fn expire(&mut self, now: Instant, all: bool) -> Vec<Member> {
+        let late = |w: &mut Waiting| all || now.duration_since(w.since) > TIME;
         let late = self.waiting.extract_if(.., late);
         late.map(|waiting| waiting.member).collect()
     }
@@ -134,5 +139,97 @@ impl Authenticator {
             true => name.clone(),
             false => format!("{name}@{}", member.address.ip()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+
+    use fabricast_proto::NodeId;
+
+    use super::*;
+    use crate::bootstrap::message::{Hello, VERSION};
+    use crate::object::testing::scratch;
+    use crate::object::{PackIndex, SourceSet};
+    use crate::waker::Waker;
+
+    /// Calls `act` with the connections of a sender, of which there are none.
+    fn with_rendezvous(act: impl FnOnce(&Rendezvous)) {
+        let dir = scratch();
+        std::fs::write(dir.join("f"), "bytes").unwrap();
+        let set = SourceSet::list(&[dir.join("f")], &[], &mut |_| ()).unwrap();
+        let index = Arc::new(PackIndex::new(Arc::new(set)));
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        act(&Rendezvous::open(&[here], 0, index, Waker::new().unwrap()).unwrap());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    fn client(name: &str, nonce: Option<Nonce>) -> Member {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        let hello = Hello {
+            version: VERSION,
+            name: name.into(),
+            address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
+            datagram: 1472,
+            window_bytes: 1 << 24,
+            nonce,
+        };
+        Member::new(PeerKey::default(), NodeId(1), at, at, hello)
+    }
+
+    #[test]
+    fn a_key_leads_to_one_admission_and_a_wrong_one_uses_none_up() {
+        let [key, other] = [(); 2].map(|()| PreSharedKey::random().unwrap());
+        let keys = BTreeMap::from([("a".to_owned(), key.clone())]);
+        let mut authenticator = Authenticator::new(7, Some(keys));
+        let nonce = Nonce::random().unwrap();
+        with_rendezvous(|rendezvous| {
+            let mut respond = |key: &PreSharedKey| {
+                let member = client("a", Some(nonce));
+                let peer = member.peer;
+                let step = authenticator.greet(member, 9, rendezvous).unwrap();
+                assert!(matches!(step, Step::Wait) && authenticator.awaits(peer));
+                let exchange = authenticator.waiting[0].exchange;
+                assert_eq!((exchange.session, exchange.receiver), (7, nonce));
+                match authenticator.respond(peer, key.receiver_mac(&exchange)) {
+                    Step::Consider(_, Some(own)) => {
+                        assert_eq!(own, key.sender_mac(&exchange));
+                        true
+                    }
+                    Step::Refuse(..) => false,
+                    _ => panic!("nothing was decided"),
+                }
+            };
+            assert!(!respond(&other));
+            assert!(respond(&key));
+            assert!(!respond(&key));
+            let bare = authenticator.greet(client("a", None), 9, rendezvous);
+            assert!(matches!(bare.unwrap(), Step::Refuse(..)));
+        });
+    }
+
+    #[test]
+    fn clients_without_a_key_wait_for_a_bounded_time_in_bounded_number() {
+        let mut authenticator = Authenticator::new(7, Some(BTreeMap::new()));
+        let nonce = Some(Nonce::random().unwrap());
+        with_rendezvous(|rendezvous| {
+            let mut greet = |name: &str, places| {
+                let step = authenticator.greet(client(name, nonce), places, rendezvous);
+                match step.unwrap() {
+                    Step::Refuse(member, _) => Some(member.name),
+                    _ => None,
+                }
+            };
+            assert_eq!(greet("a", 2), None);
+            assert_eq!(greet("b", 2), None);
+            assert_eq!(greet("c", 2), Some("a".into()));
+            let begun = authenticator.waiting[0].since;
+            assert_eq!(authenticator.expire(begun + TIME, false).len(), 0);
+            let late = authenticator.expire(begun + 2 * TIME, false);
+            assert_eq!(late.len(), 2);
+            assert_eq!(authenticator.name(&late[0]), "b@127.0.0.1");
+        });
     }
 }
