@@ -1,24 +1,30 @@
 //! The command line. The doc comments of options are their `--help` texts.
 
+mod copy;
+mod net;
+mod sending;
+
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
-use fabricast::interface::Interface;
 use fabricast::pattern::Pattern;
-use fabricast::proto::Scheme;
-use fabricast::proto::scheme::{PRESETS, UnknownScheme};
 use fabricast_console::units;
+
+pub use self::copy::Copy;
+pub use self::net::Net;
+use self::net::scheme;
+pub use self::sending::{Checksum, Reach, Sending, Slow};
 
 const EXAMPLES: &str = "\
 Examples:
   fabricast send image.iso                 offer a file; prints the command for the receivers
   fabricast recv . --from 10.0.0.5         receive it on another host; works on many at once
+  fabricast copy image.iso node[1-8]:dir   start the receivers, too: from one terminal
   fabricast demo                           try it on this machine alone: no root, no network
   fabricast run -- mpirun -n 8 ./program   serve an MPI program's broadcasts and barriers
 
@@ -176,6 +182,9 @@ pub enum Command {
     /// Receive the file that a sender offers
     #[command(after_help = RECV_EXAMPLES)]
     Recv(Recv),
+    /// Copy files to many hosts: send, and start the receivers there
+    #[command(long_about = copy::LONG, after_help = copy::EXAMPLES)]
+    Copy(Copy),
     /// Compare multicast with unicast on this machine: one sender, seven receivers, an emulated
     /// link, lost packets; no root, no network
     #[command(long_about = DEMO_LONG)]
@@ -198,127 +207,14 @@ pub enum Command {
     },
 }
 
-/// Options that `send` and `recv` share.
-#[derive(clap::Args, Debug, Clone)]
-pub struct Net {
-    /// Interface for the data, by name or address [default: the one of the control connection]
-    ///
-    /// On the sender it also selects where receivers can connect. Give it on hosts with several
-    /// networks.
-    #[arg(
-        long,
-        value_name = "IF|ADDR",
-        default_value = "auto",
-        hide_default_value = true
-    )]
-    pub interface: Interface,
-    /// Largest datagram in bytes, 512 to 65507 [default: what the interfaces' MTU allows]
-    ///
-    /// Give it (for example 1472) if a link on the way has a smaller MTU than the interfaces.
-    #[arg(long, value_name = "BYTES", value_parser = units::size)]
-    pub datagram: Option<u64>,
-    /// Do not let the kernel split and join datagrams (GSO, GRO)
-    ///
-    /// Offload saves CPU time, so this is for tests and comparisons.
-    #[arg(long)]
-    pub no_offload: bool,
-    /// Drop this percentage of datagrams on purpose, both sent and received, to see repairs at work
-    /// [default: 0]
-    #[arg(
-        long,
-        value_name = "PCT",
-        default_value = "0",
-        hide_default_value = true,
-        value_parser = units::percent,
-    )]
-    pub inject_loss: f64,
-    /// Change a bit in this percentage of the received datagrams
-    #[arg(
-        long,
-        value_name = "PCT",
-        default_value = "0",
-        hide = true,
-        value_parser = units::percent,
-    )]
-    pub inject_corruption: f64,
-    /// Read each datagram up to this late, and give its memory back as late again, as a device does
-    #[arg(long, value_name = "TIME", hide = true, value_parser = units::duration)]
-    pub inject_delay: Option<Duration>,
-    /// Send over an emulated link of this rate
-    #[arg(long, value_name = "RATE", hide = true, value_parser = units::rate)]
-    pub emulate_link: Option<u64>,
-    /// Print events as JSON on standard output, one per line, for scripts
-    ///
-    /// The lines for people are not printed, and nothing is asked.
-    #[arg(long)]
-    pub json: bool,
-    /// Print nothing but errors; nothing is asked
-    #[arg(short, long)]
-    pub quiet: bool,
-    /// Print path changes and membership on standard error; -vv: also retransmissions
-    ///
-    /// The variable FABRICAST_LOG chooses more precisely and goes before this option: a level (info
-    /// or debug), or modules with levels, such as info,fabricast::driver=debug.
-    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet")]
-    pub verbose: u8,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Slow {
-    /// Wait for it, and print a notice
-    Wait,
-    /// Wait for it while it makes progress at times. Drop it after six times --patience without
-    /// progress, or after three times if it is silent or has not joined
-    Alive,
-    /// Drop it at once, and go on without it
-    Drop,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Reach {
-    /// Multicast, and unicast for receivers that multicast does not reach
-    Auto,
-    /// Unicast for all receivers
-    Unicast,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Checksum {
-    /// None; the network has its own checks
-    None,
-    /// The sum of the datagram's words
-    Additive,
-    /// CRC-32C
-    Crc32c,
-}
-
 #[derive(clap::Args, Debug)]
 pub struct Send {
     /// The files and directories to send
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<PathBuf>,
-    /// Do not send what has such a name (*, ?, [a-z]) within a directory; may be repeated
-    ///
-    /// Quote the pattern. A directory that is not sent leaves out all that it holds.
-    #[arg(long, value_name = "PATTERN")]
-    pub exclude: Vec<Pattern>,
-    /// List what would be sent, and send nothing
-    #[arg(long)]
-    pub dry_run: bool,
     /// TCP port where receivers connect; 0 takes any free port
     #[arg(long, default_value_t = PORT)]
     pub port: u16,
-    /// Multicast address [default: a random one of local scope] and UDP port [default: 7641]
-    ///
-    /// Give it if routers or firewalls let only certain groups pass.
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = group)]
-    pub group: Option<(IpAddr, Option<u16>)>,
-    /// Hop limit of multicasts: 1 stays in the sender's network, N passes N-1 routers
-    #[arg(long, default_value_t = 1)]
-    pub ttl: u8,
-    /// How to send to receivers
-    #[arg(long, value_enum, default_value = "auto")]
-    pub reach: Reach,
     /// Start when this many receivers are connected [default: 1; on a terminal: when you press
     /// Enter]
     #[arg(
@@ -353,28 +249,6 @@ pub struct Send {
         help_heading = "Start",
     )]
     pub start_timeout: Duration,
-    /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "auto",
-        value_parser = scheme,
-        long_help = schemes_help(),
-    )]
-    pub scheme: String,
-    /// Checksum in each datagram, against damage by memory or network cards
-    ///
-    /// The file's hashes prove it in any case. With a checksum only the damaged datagrams are sent
-    /// again, without it whole blocks.
-    #[arg(long, value_enum, default_value = "none")]
-    pub checksum: Checksum,
-    /// Fixed rate for everything sent, data and repairs [default: as fast as the slowest receiver
-    /// can take]
-    ///
-    /// Give it to leave the rest of a link to others. A rate above the slowest link's only causes
-    /// losses.
-    #[arg(long, value_name = "RATE", value_parser = units::rate)]
-    pub rate: Option<u64>,
     /// Admit at most this many receivers from one address
     ///
     /// With IPv6 the addresses of one /64 count as one, unless the sender has an address in it: the
@@ -387,24 +261,11 @@ pub struct Send {
         help_heading = "Start",
     )]
     pub per_host: u32,
-    /// Refuse receivers whose largest datagram is smaller [default: 1200, or --datagram if that is
-    /// less]
-    ///
-    /// All packets are as small as the smallest receiver's, so one such receiver slows all others.
-    #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Start")]
-    pub datagram_min: Option<u64>,
-    /// What to do about a slow receiver, which makes the others wait for --patience [default: wait
-    /// if standard error is a terminal, else alive]
-    #[arg(long, value_enum)]
-    pub slow: Option<Slow>,
-    /// How long a receiver may make the others wait before it counts as slow
-    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
-    pub patience: Duration,
     /// Do not announce the transfer on the network; receivers then need --from
     #[arg(long)]
     pub no_announce: bool,
     #[command(flatten)]
-    pub net: Net,
+    pub how: Sending,
 }
 
 #[derive(clap::Args, Debug)]
@@ -455,6 +316,10 @@ pub struct Recv {
     /// host and process]
     #[arg(long = "as", value_name = "NAME")]
     pub called: Option<String>,
+    /// Started by `fabricast copy`: read the key of this receiver from standard input, and end when
+    /// standard input ends
+    #[arg(long, requires = "from")]
+    pub launched: bool,
     /// Give up if the transfer has not started by then
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10m")]
     pub start_timeout: Duration,
@@ -533,44 +398,6 @@ pub struct Demo {
     pub dir: Option<PathBuf>,
 }
 
-/// Parses `239.1.2.3`, `239.1.2.3:5000`, `ff15::1` or `[ff15::1]:5000`.
-fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
-    let (ip, port) = match s.parse::<std::net::SocketAddr>() {
-        Ok(address) => (address.ip(), Some(address.port())),
-        Err(_) => match s.parse::<IpAddr>() {
-            Ok(ip) => (ip, None),
-            Err(_) => return Err("neither an address nor ADDR:PORT".into()),
-        },
-    };
-    if !ip.is_multicast() {
-        return Err(format!(
-            "{ip} is not a multicast address (239.0.0.0/8 and ff15::/16 are for local use)"
-        ));
-    }
-    match port {
-        Some(0) => Err("port 0 cannot be sent to: choose 1 to 65535".into()),
-        port => Ok((ip, port)),
-    }
-}
-
-/// The long help of `--scheme`, which lists all schemes.
-fn schemes_help() -> String {
-    let mut text = String::from(
-        "How multicast is made reliable: auto, or one of the papers' schemes, for comparison. One \
-         base, and modifiers \
-         joined to it by '+', such as coroot(2)+aggregate(10); N is 1 or more:",
-    );
-    for preset in PRESETS {
-        text += &format!("\n  {:13} {}", preset.name, preset.about);
-    }
-    text
-}
-
-/// Checks a scheme's name.
-fn scheme(name: &str) -> Result<String, UnknownScheme> {
-    name.parse::<Scheme>().map(|_| name.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -579,18 +406,5 @@ mod tests {
     fn the_command_line_is_sound() {
         use clap::CommandFactory;
         Args::command().debug_assert();
-    }
-
-    #[test]
-    fn groups() {
-        let v4: IpAddr = "239.1.2.3".parse().unwrap();
-        let v6: IpAddr = "ff15::1".parse().unwrap();
-        assert_eq!(group("239.1.2.3"), Ok((v4, None)));
-        assert_eq!(group("239.1.2.3:99"), Ok((v4, Some(99))));
-        assert_eq!(group("[ff15::1]:99"), Ok((v6, Some(99))));
-        assert_eq!(group("ff15::1"), Ok((v6, None)));
-        for bad in ["10.0.0.1", "239.1.2.3:0", "x", "239.1.2.3:"] {
-            assert!(group(bad).is_err(), "{bad}");
-        }
     }
 }

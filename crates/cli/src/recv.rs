@@ -14,8 +14,9 @@ use fabricast::transfer::{self, RecvEvent};
 use fabricast_console::units;
 
 use crate::args;
+use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
-use crate::send::net_options;
+use crate::sending::net_options;
 use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.
@@ -31,6 +32,11 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         Ok(accept) => accept,
         Err(error) => return out.error(&error),
     };
+    let launched = args.launched.then(|| Launched::open(&interrupt));
+    let launched = match launched.transpose() {
+        Ok(launched) => launched,
+        Err(error) => return out.error(&error),
+    };
     let options = RecvOptions {
         net: net_options(&args.net),
         from: args.from.clone(),
@@ -43,6 +49,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         reserve: args.reserve,
         sync: !args.no_sync,
         name: args.called.clone(),
+        key: launched.as_ref().map(|launched| launched.key.clone()),
         start_timeout: args.start_timeout,
         receive_timeout: (!args.receive_timeout.is_zero()).then_some(args.receive_timeout),
         inject_damage: args.inject_damage,
@@ -77,7 +84,10 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             }
             out.code(report.exit_code())
         }
-        Err(error) => out.error(&error),
+        Err(error) => out.error(&match &launched {
+            Some(launched) => launched.error(error),
+            None => error,
+        }),
     }
 }
 

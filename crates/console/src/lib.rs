@@ -8,5 +8,5 @@ mod table;
 pub mod units;
 
 pub use bar::bar;
-pub use signals::watch_signals;
+pub use signals::{watch_signals, watch_signals_then};
 pub use table::{markdown, table};

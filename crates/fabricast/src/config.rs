@@ -1,16 +1,17 @@
 //! Options of senders and receivers; every option has a default that works.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use crate::bootstrap;
 pub use crate::bootstrap::announce::Offer;
+use crate::bootstrap::{self, PreSharedKey};
 use crate::error::{Error, NetworkError};
 use crate::interface::Interface;
 use crate::pattern::Pattern;
@@ -175,6 +176,11 @@ pub struct StartRule {
     /// Start only when this becomes true, because the user has pressed Enter, or when
     /// [`StartRule::max_receivers`] are there.
     pub by_hand: Option<Arc<AtomicBool>>,
+    /// The number of receivers that may still come or are there, which the caller lowers as it
+    /// learns that some will not come. Then the sender starts when all of them are there, and at
+    /// the timeout, but never with fewer than [`StartRule::min_receivers`]; it gives up as soon as
+    /// these cannot come any more. `min_wait`, `max_wait` and `by_hand` have no effect.
+    pub expected: Option<Arc<AtomicUsize>>,
 }
 
 impl Default for StartRule {
@@ -186,6 +192,7 @@ impl Default for StartRule {
             max_receivers: fabricast_proto::limits::MEMBERS_MAX - 1,
             timeout: Duration::from_secs(600),
             by_hand: None,
+            expected: None,
         }
     }
 }
@@ -223,6 +230,15 @@ impl StartRule {
     /// Decides whether to start. `elapsed`: time since the sender began to listen. `receivers`:
     /// receivers that are there now. `since_first`: time since the first of them came.
     pub fn decide(&self, elapsed: Duration, since_first: Duration, receivers: usize) -> Verdict {
+        if let Some(expected) = &self.expected {
+            let expected = expected.load(Ordering::Relaxed);
+            let is_time = receivers >= expected || elapsed >= self.timeout;
+            return match receivers >= self.min_receivers.max(1) {
+                true if is_time => Verdict::Start,
+                false if is_time || expected < self.min_receivers => Verdict::GiveUp,
+                _ => Verdict::Wait,
+            };
+        }
         let enough = match &self.by_hand {
             Some(pressed) => pressed.load(Ordering::Relaxed),
             None => {
@@ -275,6 +291,9 @@ pub struct SendOptions {
     pub patience: Duration,
     /// Whether to announce the transfer, so that receivers need no address.
     pub announce: bool,
+    /// The receivers that are admitted, by name, each with the key that it has to show. A key is
+    /// good for one admission. `None`: any receiver is admitted.
+    pub keys: Option<BTreeMap<String, PreSharedKey>>,
     /// Names that are not sent from within directories.
     pub exclude: Vec<Pattern>,
     /// The caller sets this to true to give up the transfer.
@@ -298,6 +317,7 @@ impl Default for SendOptions {
             slow: Slow::Wait,
             patience: Duration::from_secs(10),
             announce: true,
+            keys: None,
             exclude: Vec::new(),
             interrupt: Arc::default(),
         }
@@ -365,6 +385,8 @@ pub struct RecvOptions {
     /// Name of the receiver in the sender's table. By default it is the host's name and the
     /// destination; for a sender found by announcement, the host's name and the process.
     pub name: Option<String>,
+    /// The key that receiver and sender have to show to each other. `None`: neither shows one.
+    pub key: Option<PreSharedKey>,
     /// Give up if the transfer has not started after this long.
     pub start_timeout: Duration,
     /// Give up if nothing has arrived for this long; `None`: never.
@@ -391,6 +413,7 @@ impl RecvOptions {
             reserve: None,
             sync: true,
             name: None,
+            key: None,
             start_timeout: Duration::from_secs(600),
             receive_timeout: Some(Duration::from_secs(600)),
             inject_damage: 0,
@@ -415,6 +438,7 @@ mod tests {
             max_receivers: 5,
             timeout: S(60),
             by_hand: None,
+            expected: None,
         };
         let cases = [
             // elapsed, since the first, receivers
@@ -487,6 +511,32 @@ mod tests {
             ..StartRule::default()
         };
         assert!(short.check().unwrap_err().to_string().contains(MAX_WAIT));
+    }
+
+    #[test]
+    fn all_that_are_expected_are_awaited() {
+        let expected = Arc::new(AtomicUsize::new(5));
+        let rule = StartRule {
+            min_receivers: 3,
+            expected: Some(expected.clone()),
+            timeout: S(60),
+            ..StartRule::default()
+        };
+        let decide = |elapsed, receivers| rule.decide(elapsed, S(50), receivers);
+        for (receivers, now, late) in [
+            (0, Verdict::Wait, Verdict::GiveUp),
+            (2, Verdict::Wait, Verdict::GiveUp),
+            (3, Verdict::Wait, Verdict::Start),
+            (5, Verdict::Start, Verdict::Start),
+        ] {
+            assert_eq!(decide(S(59), receivers), now);
+            assert_eq!(decide(S(60), receivers), late);
+        }
+        expected.store(3, Ordering::Relaxed);
+        assert_eq!(decide(S(1), 2), Verdict::Wait);
+        assert_eq!(decide(S(1), 3), Verdict::Start);
+        expected.store(2, Ordering::Relaxed);
+        assert_eq!(decide(S(1), 2), Verdict::GiveUp);
     }
 
     #[test]

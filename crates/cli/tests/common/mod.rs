@@ -4,6 +4,7 @@
 
 pub mod attacks;
 pub mod control;
+pub mod hosts;
 pub mod place;
 
 use std::fs::File;
@@ -206,6 +207,21 @@ impl Run {
             }
         }
         panic!("it ended before {kind}: {:#?} {:?}", self.events, self.end);
+    }
+
+    /// Waits for the next event with one of these names.
+    pub fn until_any(&mut self, kinds: &[&str]) -> Value {
+        let until = Instant::now() + BOUND;
+        while self.end.is_none() && self.turn(until, kinds[0]) {
+            let event = self.events.last().unwrap();
+            if kinds.iter().any(|kind| event["event"] == *kind) {
+                return event.clone();
+            }
+        }
+        panic!(
+            "it ended before {kinds:?}: {:#?} {:?}",
+            self.events, self.end
+        );
     }
 
     /// Waits until the slowest receiver has this share of the file, in percent.

@@ -1,5 +1,6 @@
 //! A cluster of network namespaces for one test, and the command on its hosts: h1 sends, h2 and the
 //! following hosts receive.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::fs::File;
 use std::net::{Ipv4Addr, Ipv6Addr};

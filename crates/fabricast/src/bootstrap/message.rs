@@ -3,6 +3,8 @@
 //! ```text
 //!   receiver                            sender
 //!   Hello ─────────────────────────────→
+//!         ←───────────────────────────── Authenticate      only if receivers have keys
+//!   Response ──────────────────────────→
 //!         ←───────────────────────────── Welcome (or Refused)
 //!   Prepared ──────────────────────────→             there is space for the file
 //!         ←───────────────────────────── Start       when the start rule says so
@@ -23,6 +25,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::frame::{HEAD, MESSAGE_MAX, put_message};
+use super::psk::{Mac, Nonce};
 pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
@@ -77,6 +80,9 @@ pub struct Hello {
     pub datagram: u32,
     /// Bytes that the receiver can have under way.
     pub window_bytes: u64,
+    /// The receiver's nonce, if it shares a key with the sender.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<Nonce>,
 }
 
 /// Introduces the sender and what it sends.
@@ -100,6 +106,9 @@ pub struct Welcome {
     pub entries: u32,
     /// Bytes of a hash block; each block of a pack has one hash in the pack's header.
     pub block: u32,
+    /// Shows that the sender knows the receiver's key, if the receiver has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
 }
 
 /// Starts the transfer: each receiver joins and says `Ready`. It posts each pack when it is
@@ -191,6 +200,11 @@ pub struct ReceiverStatistics {
 pub enum ToSender {
     /// See [`Hello`].
     Hello(Hello),
+    /// The answer to [`ToReceiver::Authenticate`].
+    Response {
+        /// Shows that the receiver knows its key.
+        mac: Mac,
+    },
     /// The receiver has space for the file and waits for the start. Only now does it count.
     Prepared,
     /// The receiver has joined and posted.
@@ -233,6 +247,7 @@ impl ToSender {
     pub fn out_of_turn(&self) -> String {
         let what = match self {
             ToSender::Hello(_) => "hello",
+            ToSender::Response { .. } => "response",
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
             ToSender::Need(_) => "need",
@@ -249,6 +264,13 @@ impl ToSender {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
 pub enum ToReceiver {
+    /// The receiver must show that it knows its key.
+    Authenticate {
+        /// Number of the transfer, as in [`Welcome`].
+        session: u64,
+        /// The sender's nonce.
+        nonce: Nonce,
+    },
     /// See [`Welcome`].
     Welcome(Welcome),
     /// The receiver cannot take part.

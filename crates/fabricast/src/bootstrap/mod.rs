@@ -30,6 +30,7 @@ mod frame;
 mod listening;
 pub mod message;
 mod peer;
+pub mod psk;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use blocks::Blocks;
 pub use control::{Control, Heard, connect, connect_found};
 pub use event::{Event, PeerKey};
 pub use peer::NEEDS_MAX;
+pub use psk::PreSharedKey;
 pub use rendezvous::{Rendezvous, pending_max};
 
 use std::io;

@@ -11,22 +11,24 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::NodeId;
 
+use super::authentication::{Authenticator, Step};
 use super::events::{By, SendEvent, SendReport, State, Traffic};
 use super::listening::{announce, places};
-use super::objections::{contradiction, small_datagrams, wrong_family};
+use super::objections::{contradiction, small_datagrams, too_few, wrong_family};
 use super::receiver_table::{Member, Stage};
 use super::refusals::Refusals;
 use super::seats::{host, no_seat, seats};
 use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
+use crate::bootstrap::psk::Mac;
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
 use crate::config::{NetworkKind, SendOptions, Verdict};
 use crate::error::{Error, exit};
 use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
 use crate::object::{BLOCK, PackIndex, SourceSet};
-use crate::setting::{FROM, MAX_WAIT, PORT};
+use crate::setting::{FROM, PORT};
 use crate::text::spoken;
 use crate::transport::Transport;
 use crate::waker::Waker;
@@ -51,6 +53,7 @@ pub struct Admission<'a> {
     pub pending: u64,
     /// Receivers that connected and do not take part.
     pub refusals: Refusals,
+    authenticator: Authenticator,
     /// The sender's address by which the network was to be reached, and the network. The network is
     /// opened before the first receiver is admitted.
     net: Option<(IpAddr, Net)>,
@@ -127,6 +130,7 @@ impl<'a> Admission<'a> {
             members: Vec::new(),
             pending: 0,
             refusals: Refusals::default(),
+            authenticator: Authenticator::new(session, options.keys.clone()),
             net: None,
             seats: seats(),
             set,
@@ -210,6 +214,9 @@ impl<'a> Admission<'a> {
     /// and stops announcing.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
+        for client in self.authenticator.expire(Instant::now(), true) {
+            self.refuse(client, LATE.into(), tell);
+        }
         let late = |m: &mut Member| m.stage != Stage::Joining;
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
         for member in late {
@@ -232,12 +239,8 @@ impl<'a> Admission<'a> {
         };
         self.rendezvous.say(member.peer, refused);
         self.rendezvous.close(member.peer);
-        self.note(
-            (member.hello.name, member.address),
-            By::Sender,
-            reason,
-            tell,
-        );
+        let name = self.authenticator.name(&member);
+        self.note((name, member.address), By::Sender, reason, tell);
     }
 
     /// Notes for the table that a receiver does not take part, which side decided that, and why.
@@ -252,34 +255,11 @@ impl<'a> Admission<'a> {
     }
 
     fn too_few(&self) -> Error {
-        let rule = &self.options.start;
-        let waited = spoken(rule.timeout);
+        let present = self.present();
+        let others = self.joining().count() - present;
         let port = self.rendezvous.address().port();
-        let refused = match self.refusals.count() {
-            0 => String::new(),
-            1 => "1 came and was refused".into(),
-            n => format!("{n} came and were refused"),
-        };
-        let other = match self.joining().count() - self.present() {
-            0 => String::new(),
-            1 => ", and 1 came by the other of IPv4 and IPv6, which does not count".into(),
-            n => format!(", and {n} came by the other of IPv4 and IPv6, which do not count"),
-        };
-        Error::NoReceivers(match self.present() {
-            0 if !refused.is_empty() => {
-                format!("no receiver is there after {waited}: {refused}, none is left")
-            }
-            0 => format!(
-                "no receiver connected within {waited}; is `fabricast recv` running on the \
-                 receivers, and does a firewall let them reach TCP port {port} here?"
-            ),
-            n => format!(
-                "only {n} of {} receivers connected within {waited}{other}{}{refused}; start the \
-                 others, or let it begin without them with {MAX_WAIT}",
-                rule.min_receivers,
-                if refused.is_empty() { "" } else { ", and " }
-            ),
-        })
+        let counts = (present, others, self.refusals.count());
+        Error::NoReceivers(too_few(&self.options.start, counts, port))
     }
 
     fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
@@ -291,20 +271,9 @@ impl<'a> Admission<'a> {
                 hello,
             } => {
                 let member = Member::new(peer, NodeId(self.next), address, local, hello);
-                // The network is opened before any receiver is admitted, so that receivers cannot
-                // take its descriptors.
-                let objection = match self.network(local.ip()) {
-                    Ok(datagram_max) => self.objection(&member, datagram_max),
-                    // A pending connection may come by an interface that the sender cannot use.
-                    Err(error) if matches!(self.options.net.interface, Interface::Auto) => {
-                        Some(format!("the sender cannot serve it: {error}"))
-                    }
-                    Err(error) => return Err(error),
-                };
-                match objection {
-                    Some(reason) => self.refuse(member, reason, tell),
-                    None => self.admit(member, tell),
-                }
+                let places = self.seats.saturating_sub(self.members.len());
+                let step = self.authenticator.greet(member, places, &self.rendezvous)?;
+                self.step(step, tell)?;
             }
             Event::Refused {
                 name,
@@ -312,8 +281,15 @@ impl<'a> Admission<'a> {
                 reason,
             } => self.note((name, address), By::Sender, reason, tell),
             Event::Said { peer, message } => match message {
+                ToSender::Response { mac } if self.authenticator.awaits(peer) => {
+                    let step = self.authenticator.respond(peer, mac);
+                    self.step(step, tell)?;
+                }
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
                 ToSender::Failed { code, reason } => {
+                    if self.authenticator.remove(peer).is_some() {
+                        self.rendezvous.close(peer);
+                    }
                     if let Some(gone) = self.remove(peer, tell) {
                         self.rendezvous.close(peer);
                         // If its user interrupted the receiver, nothing kept it from taking part.
@@ -325,17 +301,57 @@ impl<'a> Admission<'a> {
                 }
                 // A receiver can say nothing else before the start.
                 other => {
-                    if let Some(gone) = self.remove(peer, tell) {
+                    let gone = self.authenticator.remove(peer);
+                    if let Some(gone) = gone.or_else(|| self.remove(peer, tell)) {
                         self.refuse(gone, other.out_of_turn(), tell);
                     }
                 }
             },
             Event::Lost { peer, .. } => {
-                if self.remove(peer, tell).is_some() {
+                let gone = self.authenticator.remove(peer);
+                if gone.or_else(|| self.remove(peer, tell)).is_some() {
                     self.rendezvous.close(peer);
                 }
             }
             Event::Pending(n) => self.pending = n,
+        }
+        Ok(())
+    }
+
+    /// Takes the next step with a client that shows its key, or needs none.
+    fn step(&mut self, step: Step, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
+        match step {
+            Step::Wait => Ok(()),
+            Step::Consider(member, mac) => self.consider(member, mac, tell),
+            Step::Refuse(member, reason) => {
+                self.refuse(member, reason, tell);
+                Ok(())
+            }
+        }
+    }
+
+    /// Admits a receiver, unless there is an objection. `mac` shows it that the sender knows its
+    /// key.
+    fn consider(
+        &mut self,
+        mut member: Member,
+        mac: Option<Mac>,
+        tell: &mut dyn FnMut(SendEvent),
+    ) -> Result<(), Error> {
+        member.node = NodeId(self.next);
+        // The network is opened before any receiver is admitted, so that receivers cannot take its
+        // descriptors.
+        let objection = match self.network(member.local.ip()) {
+            Ok(datagram_max) => self.objection(&member, datagram_max),
+            // A pending connection may come by an interface that the sender cannot use.
+            Err(error) if matches!(self.options.net.interface, Interface::Auto) => {
+                Some(format!("the sender cannot serve it: {error}"))
+            }
+            Err(error) => return Err(error),
+        };
+        match objection {
+            Some(reason) => self.refuse(member, reason, tell),
+            None => self.admit(member, mac, tell),
         }
         Ok(())
     }
@@ -414,13 +430,16 @@ impl<'a> Admission<'a> {
         let late =
             |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
+        for client in self.authenticator.expire(now, false) {
+            self.refuse(client, "it did not show its key in time".into(), tell);
+        }
         for gone in late {
             let reason = format!("it was not prepared within {}", spoken(PREPARE));
             self.refuse(gone, reason, tell);
         }
     }
 
-    fn admit(&mut self, mut member: Member, tell: &mut dyn FnMut(SendEvent)) {
+    fn admit(&mut self, mut member: Member, mac: Option<Mac>, tell: &mut dyn FnMut(SendEvent)) {
         self.next += 1;
         self.make_room(tell);
         // Names are unique. A client that takes another receiver's name does not keep that receiver
@@ -437,6 +456,7 @@ impl<'a> Admission<'a> {
             tops: self.set.manifest().tops(),
             entries: self.set.manifest().entries().len() as u32,
             block: BLOCK as u32,
+            mac,
         };
         self.rendezvous
             .say(member.peer, ToReceiver::Welcome(welcome));
@@ -582,6 +602,7 @@ mod tests {
             address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
             datagram: 1472,
             window_bytes: 1 << 24,
+            nonce: None,
         };
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
         let (peer, node) = (PeerKey::default(), NodeId(1));

@@ -9,6 +9,7 @@ use super::events::RecvEvent;
 use super::receiver_errors::{strange, surprise};
 use super::{TICK, WINDOW_BYTES, check, destination};
 use crate::bootstrap::message::{Hello, Start, ToReceiver, ToSender, VERSION, Welcome};
+use crate::bootstrap::psk::{Exchange, Nonce};
 use crate::bootstrap::{Control, Heard};
 use crate::config::{NetworkKind, Offer, RecvOptions};
 use crate::error::Error;
@@ -64,14 +65,13 @@ pub fn join(
         address,
         datagram: net.caps().datagram_max as u32,
         window_bytes: WINDOW_BYTES,
+        nonce: options.key.as_ref().map(|_| Nonce::random()).transpose()?,
     };
-    control.say(&ToSender::Hello(hello)).map_err(lost)?;
 
     let limit = found.map(|_| ANSWER);
-    let welcome = match wait(control, options, deadline, limit, "answer")? {
-        ToReceiver::Welcome(welcome) => welcome,
-        other => return Err(surprise(other)),
-    };
+    let welcome = greet(control, options, hello, |control| {
+        wait(control, options, deadline, limit, "answer")
+    })?;
     if let Some(announced) = found {
         discovery.check_offer(announced, &welcome)?;
     }
@@ -92,6 +92,48 @@ pub fn join(
             start,
             sender,
         }),
+        other => Err(surprise(other)),
+    }
+}
+
+/// Says hello, and returns the sender's welcome. If the receiver has a key, both show first that
+/// they know it.
+fn greet(
+    control: &mut Control,
+    options: &RecvOptions,
+    hello: Hello,
+    hear: impl Fn(&mut Control) -> Result<ToReceiver, Error>,
+) -> Result<Welcome, Error> {
+    let lost = |e| Error::PeerLost(format!("the sender is gone: {e}"));
+    let receiver = hello.nonce;
+    control.say(&ToSender::Hello(hello)).map_err(lost)?;
+    let mut answer = hear(control)?;
+    let mut right = None;
+    if let (Some(key), Some(receiver)) = (&options.key, receiver)
+        && let ToReceiver::Authenticate { session, nonce } = answer
+    {
+        let exchange = Exchange {
+            session,
+            receiver,
+            sender: nonce,
+        };
+        let mac = key.receiver_mac(&exchange);
+        control.say(&ToSender::Response { mac }).map_err(lost)?;
+        answer = hear(control)?;
+        right = Some((key.sender_mac(&exchange), session));
+    }
+    match answer {
+        ToReceiver::Welcome(welcome) => {
+            let shown = welcome.mac.map(|mac| (mac, welcome.session));
+            match options.key.is_none() || right.is_some() && shown == right {
+                true => Ok(welcome),
+                false => Err(Error::Refused(
+                    "what answers there did not show that it is the sender that has started this \
+                     receiver: it does not know the key"
+                        .into(),
+                )),
+            }
+        }
         other => Err(surprise(other)),
     }
 }

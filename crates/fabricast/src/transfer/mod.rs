@@ -10,6 +10,7 @@
 //! ```
 
 mod admission;
+mod authentication;
 mod block_repair;
 mod destination;
 mod discovery;

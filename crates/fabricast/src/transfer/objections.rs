@@ -1,12 +1,13 @@
-//! Objections: why a receiver cannot take part, by what it says of itself.
+//! Objections: why a receiver cannot take part, by what it says of itself; why too few came.
 
 use std::net::SocketAddr;
 
 use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::Hello;
-use crate::config::DATAGRAM_MIN;
+use crate::config::{DATAGRAM_MIN, StartRule};
 use crate::interface::Family;
-use crate::setting::{ADMITTED_DATAGRAM, FROM};
+use crate::setting::{ADMITTED_DATAGRAM, FROM, MAX_WAIT, MIN_RECEIVERS};
+use crate::text::spoken;
 
 /// The smallest window that a receiver may offer, in bytes. The window of all receivers is as large
 /// as the smallest one, and a smaller one would slow all of them down on fast links. (Receivers of
@@ -64,4 +65,46 @@ pub fn wrong_family(its: Family, family: Family) -> String {
         "it connects by {its}, and this transfer goes by {family}: name the sender's {family} \
          address with {FROM}"
     )
+}
+
+/// Why the sender gives up before the start. The counts are of receivers that wait for the start,
+/// of those that connect by the other family of addresses, and of those that were refused.
+pub fn too_few(
+    rule: &StartRule,
+    (present, others, refused): (usize, usize, u64),
+    port: u16,
+) -> String {
+    let waited = spoken(rule.timeout);
+    let refused = match refused {
+        0 => String::new(),
+        1 => "1 came and was refused".into(),
+        n => format!("{n} came and were refused"),
+    };
+    let others = match others {
+        0 => String::new(),
+        1 => ", and 1 came by the other of IPv4 and IPv6, which does not count".into(),
+        n => format!(", and {n} came by the other of IPv4 and IPv6, which do not count"),
+    };
+    let and = if refused.is_empty() { "" } else { ", and " };
+    let least = rule.min_receivers;
+    match present {
+        0 if rule.expected.is_some() && least <= 1 => {
+            format!("no receiver came{others}{and}{refused}")
+        }
+        n if rule.expected.is_some() => format!(
+            "{n} receivers came, and at least {least} are needed \
+             ({MIN_RECEIVERS}){others}{and}{refused}"
+        ),
+        0 if !refused.is_empty() => {
+            format!("no receiver is there after {waited}: {refused}, none is left")
+        }
+        0 => format!(
+            "no receiver connected within {waited}; is `fabricast recv` running on the receivers, \
+             and does a firewall let them reach TCP port {port} here?"
+        ),
+        n => format!(
+            "only {n} of {least} receivers connected within {waited}{others}{and}{refused}; start \
+             the others, or let it begin without them with {MAX_WAIT}"
+        ),
+    }
 }

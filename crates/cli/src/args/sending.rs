@@ -1,0 +1,152 @@
+//! Options of a sender, whether it starts its receivers or not.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use fabricast::pattern::Pattern;
+use fabricast::proto::scheme::PRESETS;
+use fabricast_console::units;
+
+use super::net::{Net, scheme};
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Slow {
+    /// Wait for it, and print a notice
+    Wait,
+    /// Wait for it while it makes progress at times. Drop it after six times --patience without
+    /// progress, or after three times if it is silent or has not joined
+    Alive,
+    /// Drop it at once, and go on without it
+    Drop,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Reach {
+    /// Multicast, and unicast for receivers that multicast does not reach
+    Auto,
+    /// Unicast for all receivers
+    Unicast,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Checksum {
+    /// None; the network has its own checks
+    None,
+    /// The sum of the datagram's words
+    Additive,
+    /// CRC-32C
+    Crc32c,
+}
+
+/// Options that `send` and `copy` share.
+#[derive(clap::Args, Debug)]
+pub struct Sending {
+    /// Do not send what has such a name (*, ?, [a-z]) within a directory; may be repeated
+    ///
+    /// Quote the pattern. A directory that is not sent leaves out all that it holds.
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<Pattern>,
+    /// List what would be sent, and send nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Multicast address [default: a random one of local scope] and UDP port [default: 7641]
+    ///
+    /// Give it if routers or firewalls let only certain groups pass.
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = group)]
+    pub group: Option<(IpAddr, Option<u16>)>,
+    /// Hop limit of multicasts: 1 stays in the sender's network, N passes N-1 routers
+    #[arg(long, default_value_t = 1)]
+    pub ttl: u8,
+    /// How to send to receivers
+    #[arg(long, value_enum, default_value = "auto")]
+    pub reach: Reach,
+    /// How multicast is made reliable: auto, or one of the papers' schemes, for comparison
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        value_parser = scheme,
+        long_help = schemes_help(),
+    )]
+    pub scheme: String,
+    /// Checksum in each datagram, against damage by memory or network cards
+    ///
+    /// The file's hashes prove it in any case. With a checksum only the damaged datagrams are sent
+    /// again, without it whole blocks.
+    #[arg(long, value_enum, default_value = "none")]
+    pub checksum: Checksum,
+    /// Fixed rate for everything sent, data and repairs [default: as fast as the slowest receiver
+    /// can take]
+    ///
+    /// Give it to leave the rest of a link to others. A rate above the slowest link's only causes
+    /// losses.
+    #[arg(long, value_name = "RATE", value_parser = units::rate)]
+    pub rate: Option<u64>,
+    /// Refuse receivers whose largest datagram is smaller [default: 1200, or --datagram if that is
+    /// less]
+    ///
+    /// All packets are as small as the smallest receiver's, so one such receiver slows all others.
+    #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Start")]
+    pub datagram_min: Option<u64>,
+    /// What to do about a slow receiver, which makes the others wait for --patience [default: wait
+    /// if standard error is a terminal, else alive]
+    #[arg(long, value_enum)]
+    pub slow: Option<Slow>,
+    /// How long a receiver may make the others wait before it counts as slow
+    #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
+    pub patience: Duration,
+    #[command(flatten)]
+    pub net: Net,
+}
+
+/// Parses `239.1.2.3`, `239.1.2.3:5000`, `ff15::1` or `[ff15::1]:5000`.
+fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
+    let (ip, port) = match s.parse::<std::net::SocketAddr>() {
+        Ok(address) => (address.ip(), Some(address.port())),
+        Err(_) => match s.parse::<IpAddr>() {
+            Ok(ip) => (ip, None),
+            Err(_) => return Err("neither an address nor ADDR:PORT".into()),
+        },
+    };
+    if !ip.is_multicast() {
+        return Err(format!(
+            "{ip} is not a multicast address (239.0.0.0/8 and ff15::/16 are for local use)"
+        ));
+    }
+    match port {
+        Some(0) => Err("port 0 cannot be sent to: choose 1 to 65535".into()),
+        port => Ok((ip, port)),
+    }
+}
+
+/// The long help of `--scheme`, which lists all schemes.
+fn schemes_help() -> String {
+    let mut text = String::from(
+        "How multicast is made reliable: auto, or one of the papers' schemes, for comparison. One \
+         base, and modifiers \
+         joined to it by '+', such as coroot(2)+aggregate(10); N is 1 or more:",
+    );
+    for preset in PRESETS {
+        text += &format!("\n  {:13} {}", preset.name, preset.about);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups() {
+        let v4: IpAddr = "239.1.2.3".parse().unwrap();
+        let v6: IpAddr = "ff15::1".parse().unwrap();
+        assert_eq!(group("239.1.2.3"), Ok((v4, None)));
+        assert_eq!(group("239.1.2.3:99"), Ok((v4, Some(99))));
+        assert_eq!(group("[ff15::1]:99"), Ok((v6, Some(99))));
+        assert_eq!(group("ff15::1"), Ok((v6, None)));
+        for bad in ["10.0.0.1", "239.1.2.3:0", "x", "239.1.2.3:"] {
+            assert!(group(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The end of a transfer, for `send` and `copy`: the table, the summary, the exit code.
+
+use fabricast::error::exit;
+use fabricast::transfer::{SendFailure, SendReport, State};
+use fabricast_console::{table, units};
+use serde_json::{Value, json};
+
+use crate::output::Output;
+use crate::settings::with_options;
+
+/// What has become of a host on which `copy` was to start a receiver.
+#[derive(serde::Serialize, Debug)]
+pub struct Host {
+    /// The host's name.
+    pub host: String,
+    /// Whether no receiver came from it.
+    #[serde(rename = "absent")]
+    pub is_absent: bool,
+    /// Exit code of its launcher, if it has ended with one.
+    pub code: Option<i32>,
+    /// The signal that ended its launcher, if one did.
+    pub signal: Option<i32>,
+    /// What is wrong with it, in words; `None` if it has the files.
+    pub reason: Option<String>,
+    /// The last lines that its launcher and its receiver have printed.
+    pub lines: Vec<String>,
+}
+
+/// Prints what has become of each receiver, the summary, and why the transfer failed if it did.
+/// Returns the exit code. `hosts` are those of a copy: all of them must have the files.
+pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts: &[Host]) -> u8 {
+    let mut report = match result {
+        Ok(report) => report,
+        Err(SendFailure { error, report }) => {
+            if let Some(mut report) = report {
+                results(out, &mut report, hosts, error.exit_code());
+            }
+            return out.error(&error);
+        }
+    };
+    let (verified, all) = (report.verified(), expected(&report, hosts));
+    let code = match report.exit_code() {
+        exit::OK if verified < all => exit::PARTIAL,
+        code => code,
+    };
+    results(out, &mut report, hosts, code);
+    if let Some(how) = &report.changed {
+        eprintln!("fabricast: {how}; {verified} of {all} receivers have the file as it was before");
+        return code;
+    }
+    if !report.failed.is_empty() {
+        let files = report.failed.len();
+        eprintln!("fabricast: {files} files could not be sent; the others were");
+    }
+    if verified < all {
+        let failed = all - verified;
+        eprintln!("fabricast: {failed} of {all} receivers do not have the file");
+    }
+    out.code(code)
+}
+
+/// Number of receivers that should have the files: all hosts of a copy, or all that came.
+fn expected(report: &SendReport, hosts: &[Host]) -> usize {
+    report.receivers.len().max(hosts.len())
+}
+
+/// Prints the state of each receiver and each host, and the summary.
+fn results(out: &mut Output, report: &mut SendReport, hosts: &[Host], code: u8) {
+    out.finish();
+    for receiver in report.receivers.iter_mut().chain(&mut report.refused) {
+        receiver.reason = receiver.reason.as_deref().map(with_options);
+    }
+    for receiver in report.receivers.iter().chain(&report.refused) {
+        out.result("result", receiver);
+    }
+    for host in hosts {
+        out.result("host", host);
+    }
+    out.result("summary", &summary(report, hosts, code));
+    out.print(&describe(report, hosts));
+}
+
+fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
+    let t = &report.traffic;
+    let mut summary = json!({
+        "name": report.name,
+        "len": report.len,
+        "root": report.root,
+        "changed": report.changed,
+        "failed": report.failed,
+        "seconds": report.seconds,
+        "receivers": report.receivers.len(),
+        "verified": report.verified(),
+        "code": code,
+        "traffic": t,
+        "strangers": report.pending,
+        "refused": report.refused.len() as u64 + report.refused_more,
+    });
+    if !hosts.is_empty() {
+        summary["hosts"] = json!(hosts.len());
+        summary["absent"] = json!(hosts.iter().filter(|h| h.is_absent).count());
+    }
+    summary
+}
+
+fn describe(report: &SendReport, hosts: &[Host]) -> String {
+    let refused = report.refused.len() as u64 + report.refused_more;
+    if report.receivers.is_empty() && refused == 0 && hosts.is_empty() {
+        return String::new(); // no receiver came
+    }
+    let absent = hosts.iter().filter(|h| h.is_absent).map(|h| {
+        let cells = [&*h.host, "ABSENT", "nothing", "", "", ""];
+        cells.map(String::from).to_vec()
+    });
+    let rows: Vec<Vec<String>> = report
+        .receivers
+        .iter()
+        .chain(&report.refused)
+        .map(|r| {
+            let state = match r.state {
+                State::Verified => "verified",
+                State::Failed => "FAILED",
+                State::Lost => "LOST",
+                State::Dropped => "DROPPED",
+                State::Refused => "REFUSED",
+            };
+            vec![
+                r.receiver.clone(),
+                state.into(),
+                r.reach.into(),
+                format!("{:.2} s", r.seconds),
+                r.repairs.to_string(),
+                r.statistics.mended.to_string(),
+            ]
+        })
+        .chain(absent)
+        .collect();
+    let head = ["receiver", "state", "reach", "time", "resent", "mended"];
+    let mut text = table(&head, &rows);
+    for r in report.receivers.iter().chain(&report.refused) {
+        if let Some(reason) = &r.reason {
+            text.push_str(&format!("{}: {reason}\n", r.receiver));
+        }
+    }
+    for host in hosts {
+        if let Some(reason) = &host.reason {
+            text.push_str(&format!("{}: {reason}\n", host.host));
+            for line in &host.lines {
+                text.push_str(&format!("    | {line}\n"));
+            }
+        }
+    }
+    if report.refused_more > 0 {
+        text.push_str(&format!("{} more were refused\n", report.refused_more));
+    }
+    let t = &report.traffic;
+    if report.verified() > 0 {
+        let refused = match refused {
+            0 => String::new(),
+            n => format!("; {n} refused;"),
+        };
+        let multiple = match report.len {
+            0 => String::new(),
+            len => format!(" ({:.3} x)", t.wire_bytes as f64 / len as f64),
+        };
+        let goodput = report.len as f64 / report.seconds.max(1e-9);
+        text.push_str(&format!(
+            "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire{multiple}, {} repairs\n",
+            units::bytes(report.len),
+            report.verified(),
+            expected(report, hosts),
+            report.seconds,
+            units::bits(goodput),
+            units::bytes(t.wire_bytes),
+            t.repairs_multicast + t.repairs_unicast,
+        ));
+    }
+    text
+}

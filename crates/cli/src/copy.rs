@@ -1,0 +1,281 @@
+//! `fabricast copy`: a sender that starts its receivers itself, on the hosts of a list.
+//!
+//! Each receiver gets a key by its standard input, and only receivers that show a key are admitted.
+//! A receiver ends when its standard input ends, so none outlives this process.
+
+mod hosts;
+mod launcher;
+mod processes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use fabricast::bootstrap::PreSharedKey;
+use fabricast::config::{SendOptions, StartRule};
+use fabricast::error::Error;
+use fabricast::transfer::{self, SendEvent, SendFailure, SendReport, State};
+
+use self::hosts::Target;
+use self::launcher::Launcher;
+pub use self::processes::Groups;
+use self::processes::{End, Outcome, Processes, ending};
+use crate::args;
+use crate::conclusion::{Host, conclude};
+use crate::output::Output;
+use crate::sending;
+
+/// Most hosts that a line names.
+const NAMED: usize = 10;
+/// Descriptors for each host: its connection, and its launcher's input, output and end.
+const DESCRIPTORS: u64 = 4;
+/// Descriptors for everything else: pending connections, files, sockets.
+const DESCRIPTORS_OWN: u64 = 192;
+/// Exit code of a shell that finds no command of a name.
+const NO_COMMAND: i32 = 127;
+
+/// Runs `fabricast copy`. Returns the exit code. `groups` are those of its launchers while they
+/// run.
+pub fn run(args: &args::Copy, groups: &Groups, interrupt: Arc<AtomicBool>) -> u8 {
+    let mut out = Output::new(&args.how.net);
+    let copy = match Copy::new(args, groups) {
+        Ok(copy) => copy,
+        Err(error) => return out.error(&error),
+    };
+    if args.how.dry_run {
+        for host in &copy.target.hosts {
+            out.print(&format!("{host}\n"));
+        }
+        return sending::dry_run(&args.sources, &args.how, &mut out);
+    }
+    let (result, hosts) = copy.run(&mut out, interrupt);
+    conclude(&mut out, result, &hosts)
+}
+
+/// A copy, as the command line describes it.
+struct Copy<'a> {
+    args: &'a args::Copy,
+    target: Target<'a>,
+    launcher: Launcher,
+    keys: BTreeMap<String, PreSharedKey>,
+    groups: &'a Groups,
+}
+
+impl<'a> Copy<'a> {
+    fn new(args: &'a args::Copy, groups: &'a Groups) -> Result<Copy<'a>, Error> {
+        sending::check_sources(&args.sources)?;
+        let target = Target::parse(&args.target, |name| env::var(name).ok())?;
+        let is_slurm = env::var_os("SLURM_JOB_ID").is_some();
+        let launcher = Launcher::new(args.launch.as_deref(), is_slurm)?;
+        let (least, all) = (args.min_receivers as usize, target.hosts.len());
+        if least > all {
+            return Err(Error::Usage(format!(
+                "--min-receivers {least} cannot be: the list names {all} hosts"
+            )));
+        }
+        check_descriptors(all)?;
+        let key = |host: &String| Ok((host.clone(), PreSharedKey::random()?));
+        let keys = target.hosts.iter().map(key).collect::<Result<_, Error>>()?;
+        Ok(Copy {
+            args,
+            target,
+            launcher,
+            keys,
+            groups,
+        })
+    }
+
+    /// Sends, starts the receivers as soon as they can connect, and ends all launchers. Returns the
+    /// sender's result, and what has become of the hosts.
+    fn run(
+        &self,
+        out: &mut Output,
+        interrupt: Arc<AtomicBool>,
+    ) -> (Result<SendReport, SendFailure>, Vec<Host>) {
+        let how = &self.args.how;
+        let expected = Arc::new(AtomicUsize::new(self.target.hosts.len()));
+        let options = self.options(expected.clone(), interrupt.clone());
+        let mut processes = None;
+        let mut here = BTreeSet::new();
+        let result = transfer::send(&self.args.sources, &options, &mut |event| {
+            let event = sending::worded(event);
+            out.event(&event);
+            sending::say(out, &event, how, &options);
+            self.say_absent(out, &event, &mut here);
+            if let SendEvent::Listening { address, .. } = event {
+                let hosts = self.target.hosts.len();
+                out.say(&format!("Starting the receivers on {hosts} hosts"));
+                let address = sending::address(address, &how.net.interface);
+                let started = self.start(&address, expected.clone());
+                // Without launchers there is nothing to wait for.
+                interrupt.fetch_or(started.is_err(), Ordering::Relaxed);
+                processes = Some(started);
+            }
+        });
+        let processes = match processes {
+            Some(Ok(processes)) => processes,
+            Some(Err(error)) => return (Err(error.into()), Vec::new()),
+            None => return (result, Vec::new()),
+        };
+        // A receiver that took part ends by itself; after an error it ends as it is told to.
+        let took_part: Vec<String> = match &result {
+            Ok(report) => report
+                .receivers
+                .iter()
+                .map(|r| r.receiver.clone())
+                .collect(),
+            Err(_) => Vec::new(),
+        };
+        let outcomes = processes.finish(move |host| took_part.iter().any(|name| name == host));
+        let report = match &result {
+            Ok(report) => Some(report),
+            Err(failure) => failure.report.as_deref(),
+        };
+        let hosts = outcomes.into_iter().map(|outcome| host(outcome, report));
+        let hosts = hosts.collect();
+        (result, hosts)
+    }
+
+    /// Tells people at the start from which hosts no receiver is there. `here`: from which one is.
+    fn say_absent(&self, out: &mut Output, event: &SendEvent, here: &mut BTreeSet<String>) {
+        match event {
+            SendEvent::Connected { receiver, .. } => {
+                here.insert(receiver.clone());
+            }
+            SendEvent::Left { receiver, .. } => {
+                here.remove(receiver);
+            }
+            SendEvent::Starting { .. } => {
+                let hosts = self.target.hosts.iter();
+                let absent: Vec<&str> = hosts
+                    .filter(|host| !here.contains(*host))
+                    .map(String::as_str)
+                    .collect();
+                if !absent.is_empty() {
+                    let some = absent[..absent.len().min(NAMED)].join(", ");
+                    let more = if absent.len() > NAMED { ", …" } else { "" };
+                    let count = absent.len();
+                    out.say(&format!(
+                        "! no receiver came from {count} hosts: {some}{more}"
+                    ));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn options(&self, expected: Arc<AtomicUsize>, interrupt: Arc<AtomicBool>) -> SendOptions {
+        let all = self.target.hosts.len();
+        let start = StartRule {
+            min_receivers: self.args.min_receivers as usize,
+            max_receivers: all,
+            timeout: self.args.start_timeout,
+            expected: Some(expected),
+            ..StartRule::default()
+        };
+        SendOptions {
+            port: self.args.port,
+            per_host: all,
+            announce: false,
+            keys: Some(self.keys.clone()),
+            ..sending::options(&self.args.how, start, interrupt)
+        }
+    }
+
+    /// Starts the receivers, which find the sender at this address.
+    fn start(&self, address: &str, expected: Arc<AtomicUsize>) -> Result<Processes, Error> {
+        let each = self.target.hosts.iter().map(|host| {
+            let words = self.launcher.command(host, &self.receiver(host, address));
+            (
+                host.clone(),
+                words,
+                format!("{}\n", self.keys[host].to_hex()),
+            )
+        });
+        let failed = |e| Error::io(format!("starting {}", self.launcher.program()), e);
+        Processes::start(each, expected, self.groups).map_err(failed)
+    }
+
+    /// The words of the receiver's command on a host.
+    fn receiver(&self, host: &str, address: &str) -> Vec<OsString> {
+        let args = self.args;
+        let mut dir = OsString::from("--dir=");
+        dir.push(self.target.dest);
+        let mut words = vec![
+            args.remote_fabricast.clone(),
+            "recv".into(),
+            "--launched".into(),
+            dir,
+            format!("--from={address}").into(),
+            format!("--as={host}").into(),
+        ];
+        let flags = [
+            (args.force, "--force"),
+            (args.privileged, "--privileged"),
+            (args.no_sync, "--no-sync"),
+        ];
+        words.extend(flags.iter().filter(|f| f.0).map(|f| f.1.into()));
+        if let Some(reserve) = args.reserve {
+            words.push(format!("--reserve={reserve}").into());
+        }
+        if args.how.net.inject_loss > 0.0 {
+            let percent = args.how.net.inject_loss * 100.0;
+            words.push(format!("--inject-loss={percent}%").into());
+        }
+        words
+    }
+}
+
+/// Checks that this process may have a file descriptor for each thing that this number of hosts
+/// needs.
+fn check_descriptors(hosts: usize) -> Result<(), Error> {
+    use rustix::process::{Resource, getrlimit};
+    let needed = hosts as u64 * DESCRIPTORS + DESCRIPTORS_OWN;
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < needed => Err(Error::Usage(format!(
+            "{hosts} hosts need {needed} file descriptors, and this process may have {limit}: \
+             raise its limit (ulimit -n), or copy to fewer hosts at a time"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What has become of a host, by its launcher and by the sender's report.
+fn host(outcome: Outcome, report: Option<&SendReport>) -> Host {
+    let all = report.map_or(&[][..], |report| &report.receivers);
+    let refused = report.map_or(&[][..], |report| &report.refused);
+    let is_here = |r: &&transfer::ReceiverReport| r.receiver == outcome.host;
+    let state = all.iter().chain(refused).find(is_here).map(|r| r.state);
+    let is_verified = state == Some(State::Verified);
+    let code = outcome.status.and_then(|status| status.code());
+    let signal = outcome.status.and_then(|status| status.signal());
+    let hint = match code {
+        Some(NO_COMMAND) => {
+            " (is fabricast installed there? --remote-fabricast names a command that is not in \
+             the PATH)"
+        }
+        _ => "",
+    };
+    let reason = match (outcome.end, outcome.status) {
+        (End::ByItself, Some(status)) if is_verified && status.success() => None,
+        (End::ByItself, Some(status)) => Some(format!("its launcher {}{hint}", ending(status))),
+        (End::WithInput, _) if state.is_none() => {
+            Some("no receiver came from it in time (--start-timeout)".into())
+        }
+        (End::WithInput, _) if is_verified => None,
+        (End::WithInput, Some(status)) => Some(format!("its launcher {}", ending(status))),
+        (End::BySignal, _) => Some("its launcher did not end by itself and was killed".into()),
+        _ => Some("its launcher did not end, not even by a signal".into()),
+    };
+    Host {
+        is_absent: state.is_none(),
+        host: outcome.host,
+        code,
+        signal,
+        reason,
+        lines: outcome.lines,
+    }
+}

@@ -1,0 +1,266 @@
+//! What `send` and `copy` share: options, the list of `--dry-run`, progress, the table at the end.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use fabricast::bootstrap::PORT;
+use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
+use fabricast::error::{Error, exit};
+use fabricast::interface::{self, Interface};
+use fabricast::object::SourceSet;
+use fabricast::object::manifest::Kind;
+use fabricast::text::{ToldPath, escaped};
+use fabricast::transfer::{By, SendEvent};
+use fabricast_console::units;
+
+use crate::args;
+use crate::output::Output;
+use crate::settings::with_options;
+
+/// Refuses sources that cannot be sent yet.
+pub fn check_sources(sources: &[PathBuf]) -> Result<(), Error> {
+    match sources.iter().any(|source| source.as_os_str() == "-") {
+        true => Err(Error::Usage(
+            "sending standard input is not supported yet: name a file".into(),
+        )),
+        false => Ok(()),
+    }
+}
+
+/// An entry of the set, as `--dry-run` prints it.
+#[derive(serde::Serialize)]
+struct Listed<'a> {
+    #[serde(flatten)]
+    path: &'a ToldPath,
+    kind: &'static str,
+    /// Length of a file in bytes.
+    len: u64,
+}
+
+/// Prints what would be sent. Returns the exit code.
+pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8 {
+    let mut notices = Vec::new();
+    let set = SourceSet::list(sources, &how.exclude, &mut |text| notices.push(text));
+    let set = match set {
+        Ok(set) => set,
+        Err(error) => return out.error(&error),
+    };
+    for text in notices {
+        out.say(&format!("note: {text}"));
+    }
+    for (number, entry) in set.manifest().entries().iter().enumerate() {
+        let path = set.path(number as u32);
+        let (kind, len) = match &entry.kind {
+            Kind::File(len) => ("file", *len),
+            Kind::Directory => ("directory", 0),
+            Kind::Symlink(_) => ("symlink", 0),
+            Kind::HardLink(_) => ("hard link", 0),
+        };
+        let path = ToldPath::from(&*path);
+        out.result(
+            "entry",
+            &Listed {
+                path: &path,
+                kind,
+                len,
+            },
+        );
+        out.print(&format!(
+            "{:>10}  {}\n",
+            units::bytes(len),
+            escaped(&path.path)
+        ));
+    }
+    out.code(exit::OK)
+}
+
+/// The options of a sender, but for those that `send` and `copy` choose each in its own way.
+pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>) -> SendOptions {
+    let defaults = SendOptions::default();
+    SendOptions {
+        net: net_options(&how.net),
+        group: how.group.map(|g| g.0),
+        group_port: how.group.and_then(|g| g.1).unwrap_or(defaults.group_port),
+        ttl: how.ttl,
+        reach: match how.reach {
+            args::Reach::Auto => ReachRule::Auto,
+            args::Reach::Unicast => ReachRule::Unicast,
+        },
+        start,
+        exclude: how.exclude.clone(),
+        scheme: match how.checksum {
+            args::Checksum::None => how.scheme.clone(),
+            args::Checksum::Additive => format!("{}+additive", how.scheme),
+            args::Checksum::Crc32c => format!("{}+crc32c", how.scheme),
+        },
+        rate: how.rate,
+        slow: match how.slow {
+            Some(args::Slow::Wait) => Slow::Wait,
+            Some(args::Slow::Alive) => Slow::Alive,
+            Some(args::Slow::Drop) => Slow::Drop,
+            // A user at a terminal can watch and decide.
+            None if std::io::stderr().is_terminal() && !how.net.quiet => Slow::Wait,
+            None => Slow::Alive,
+        },
+        datagram_min: how
+            .datagram_min
+            .map_or(defaults.datagram_min, |d| d as usize),
+        patience: how.patience.max(Duration::from_millis(1)),
+        interrupt,
+        ..defaults
+    }
+}
+
+/// Converts the options that `send` and `recv` share.
+pub fn net_options(net: &args::Net) -> NetOptions {
+    NetOptions {
+        interface: net.interface.clone(),
+        datagram: net.datagram.map(|d| d as usize),
+        offload: !net.no_offload,
+        inject_loss: net.inject_loss,
+        inject_corruption: net.inject_corruption,
+        inject_delay: net.inject_delay,
+        emulate_link: net.emulate_link,
+        wording: with_options,
+    }
+}
+
+/// An event of the sender, whose texts name options.
+pub fn worded(mut event: SendEvent) -> SendEvent {
+    if let SendEvent::Refused { reason: text, .. }
+    | SendEvent::Failed { reason: text, .. }
+    | SendEvent::Notice { text } = &mut event
+    {
+        *text = with_options(text);
+    }
+    event
+}
+
+/// Tells people of an event of the sender. The command itself tells what it offers.
+pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &SendOptions) {
+    match event {
+        SendEvent::Listening { .. } => {}
+        SendEvent::Connected {
+            receiver,
+            address,
+            receivers,
+        } => out.say(&format!(
+            "+ {receiver} ({}); {receivers} connected",
+            address.ip()
+        )),
+        SendEvent::Refused {
+            receiver,
+            address,
+            by,
+            reason,
+        } => {
+            let what = match by {
+                By::Sender => "was refused",
+                By::Receiver => "cannot take part",
+            };
+            out.say(&format!("! {receiver} ({}) {what}: {reason}", address.ip()));
+        }
+        SendEvent::Left {
+            receiver,
+            receivers,
+        } => out.say(&format!("- {receiver} has left; {receivers} connected")),
+        SendEvent::Starting {
+            receivers,
+            group,
+            interface,
+            payload_size,
+            ..
+        } => {
+            let group = group.as_ref().map_or("unicast".into(), ToString::to_string);
+            out.say(&format!(
+                "Starting: {receivers} connected, {group} on {interface}, {payload_size} B a packet"
+            ));
+        }
+        SendEvent::Path { receiver, reach } if *reach == "unicast" => {
+            if !matches!(how.reach, args::Reach::Unicast) {
+                out.say(&format!(
+                    "! multicast does not reach {receiver}: it is served by unicast (is there a \
+                     firewall, or a switch without an IGMP querier?)"
+                ));
+            }
+        }
+        SendEvent::Path { receiver, .. } => out.say(&format!("multicast reaches {receiver} now")),
+        SendEvent::Streaming { .. } => {}
+        SendEvent::Progress { .. } => show_progress(out, event),
+        SendEvent::Slow { receiver } => {
+            let what = match options.slow {
+                Slow::Wait => "with --slow drop the transfer would go on without it",
+                Slow::Alive => "it is dropped if this goes on; with --slow wait it would not be",
+                Slow::Drop => "it is dropped",
+            };
+            out.say(&format!("! {receiver} keeps the others waiting ({what})"));
+        }
+        SendEvent::Verified { .. } => {}
+        SendEvent::FileFailed(failure) => {
+            out.say(&format!("! not sent: {}", escaped(&failure.reason)));
+        }
+        SendEvent::Failed {
+            receiver, reason, ..
+        } => out.say(&format!("! {receiver}: {reason}")),
+        SendEvent::Notice { text } => out.say(&format!("note: {text}")),
+    }
+}
+
+/// Shows the receivers' progress in the progress bar.
+fn show_progress(out: &mut Output, event: &SendEvent) {
+    let SendEvent::Progress {
+        slowest,
+        median,
+        fastest,
+        len,
+        rate,
+        repairs,
+        verified,
+        ..
+    } = event
+    else {
+        return;
+    };
+    let share = |n: &u64| match len {
+        0 => 100,
+        len => n * 100 / len,
+    };
+    let text = format!(
+        "{} of {}  slowest {}% median {}% fastest {}%  {}  {repairs} repairs  {verified} \
+         done",
+        units::bytes(*slowest),
+        units::bytes(*len),
+        share(slowest),
+        share(median),
+        share(fastest),
+        units::bits(rate.unwrap_or(0) as f64),
+    );
+    out.progress(*slowest, *len, text);
+}
+
+/// The sender's address for receivers, as `--from` takes it.
+pub fn address(listening: SocketAddr, interface: &Interface) -> String {
+    let mut ip = listening.ip();
+    let port = listening.port();
+    if ip.is_unspecified() {
+        match interface::choose(interface, None) {
+            Ok((_, best)) => ip = best,
+            Err(_) => {
+                let host = rustix::system::uname();
+                let host = host.nodename().to_string_lossy().into_owned();
+                return match port {
+                    PORT => host,
+                    other => format!("{host}:{other}"),
+                };
+            }
+        }
+    }
+    match port {
+        PORT => ip.to_string(),
+        other => SocketAddr::new(ip, other).to_string(),
+    }
+}
