@@ -26,6 +26,16 @@ impl Coordinator {
         able
     }
 
+    /// The hosts that an address of the pool may be for: those that were told to leave it, and have
+    /// not said that they have, may never say so.
+    pub(super) fn able_to_join(&self, now: Time, address: AddressId) -> HostSet {
+        let able = self.able(now);
+        match self.addresses.get(&address) {
+            Some(entry) => able.without(&entry.leaving),
+            None => able,
+        }
+    }
+
     /// The hosts that are set aside, and why.
     pub(in crate::group) fn all_aside(&self) -> Vec<(HostId, Refusal)> {
         let all = self.aside.iter();
@@ -177,11 +187,14 @@ impl Coordinator {
         if able.len() < MULTICAST_MIN || returns || joins {
             return;
         }
-        let lacks = |entry: &Entry| entry.is_spare() && !entry.hosts.includes(&able);
+        let lacks = |entry: &Entry| {
+            let wanted = able.without(&entry.leaving);
+            entry.is_spare() && !entry.hosts.includes(&wanted)
+        };
         let all = self.addresses.iter().filter(|(_, entry)| lacks(entry));
         let mut best = None;
         for (&address, entry) in all {
-            if entry.may_serve(now, &able) {
+            if entry.may_serve(now, &able.without(&entry.leaving)) {
                 let rank = (entry.owner != Owner::Spare, entry.since, address);
                 best = best.min(Some(rank)).or(Some(rank));
             } else if entry.rests_until() > now {
@@ -189,7 +202,10 @@ impl Coordinator {
             }
         }
         match best {
-            Some((false, _, address)) => self.retarget(now, address, able, Owner::Spare),
+            Some((false, _, address)) => {
+                let hosts = self.able_to_join(now, address);
+                self.retarget(now, address, hosts, Owner::Spare);
+            }
             Some((true, _, address)) => {
                 if let Some(entry) = self.addresses.get_mut(&address) {
                     entry.returns = true;

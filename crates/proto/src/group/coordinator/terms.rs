@@ -423,7 +423,7 @@ impl Coordinator {
             let next = match self.neediest(now) {
                 Some(hosts) => Some((hosts, Owner::Set)),
                 None if entry.returns || self.spares() < self.pool.target() => {
-                    let able = self.able(now);
+                    let able = self.able_to_join(now, address);
                     (able.len() >= MULTICAST_MIN).then_some((able, Owner::Spare))
                 }
                 None => None,
