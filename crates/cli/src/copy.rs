@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::config::{SendOptions, StartRule};
@@ -28,6 +29,8 @@ use crate::conclusion::{Host, conclude};
 use crate::output::Output;
 use crate::sending;
 
+/// How much longer receivers wait for the start than the sender does.
+const MARGIN: Duration = Duration::from_secs(60);
 /// Most hosts that a line names.
 const NAMED: usize = 10;
 /// Descriptors for each host: its connection, and its launcher's input, output and end.
@@ -211,6 +214,12 @@ impl<'a> Copy<'a> {
             dir,
             format!("--from={address}").into(),
             format!("--as={host}").into(),
+            // It waits as long as the sender does, and the sender says when the wait is over.
+            format!(
+                "--start-timeout={}s",
+                (args.start_timeout + MARGIN).as_secs()
+            )
+            .into(),
         ];
         let flags = [
             (args.force, "--force"),

@@ -107,7 +107,7 @@ fn eight_hosts_get_a_tree_and_bad_ones_are_told() {
         (&summary["verified"], &summary["absent"]),
         (&json!(6), &json!(2))
     );
-    assert_eq!(hosts.processes(None), []);
+    hosts.expect_none_left();
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn ctrl_c_leaves_nothing_running_on_eight_hosts() {
     kill_process(*stopped.unwrap(), Signal::STOP).unwrap();
     run.signal(Signal::INT);
     let end = run.end().expect(130);
-    assert_eq!(hosts.processes(None), []);
+    hosts.expect_none_left();
     for name in NAMES {
         assert_eq!(end.result(name)["state"], "failed");
         let left = fs::read_dir(hosts.dir.path(name).join("out")).unwrap();
