@@ -67,6 +67,10 @@ fn a_host_that_cannot_be_reached_is_told_and_the_others_go_on() {
     let mut command = hosts.command(&source, "a,b:", &["--force"]);
     let said = command.output().unwrap();
     let table = String::from_utf8(said.stdout).unwrap();
+    let told = String::from_utf8(said.stderr).unwrap();
+    let early = "! b: its launcher ended with exit code 255: no \\u{1b}[2Jroute\n";
+    assert!(told.contains(early), "{told}");
+    assert!(told.contains("! no receiver came from b\n"), "{told}");
     assert_eq!(said.status.code(), Some(4), "{table}");
     for line in [
         "b         ABSENT",
