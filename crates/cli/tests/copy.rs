@@ -451,6 +451,8 @@ while [ "${1#--}" != "$1" ]; do
   case $1 in --nodelist=*) host=${1#*=} ;; esac
   shift
 done
+# The receiver must not give up before the copy does, which waits for 120 s.
+case "$*" in *--start-timeout=180s*) ;; *) exit 3 ;; esac
 cd "${0%/*}/$host" && exec "$@"
 "#;
     hosts.script("srun", srun);
@@ -464,6 +466,7 @@ cd "${0%/*}/$host" && exec "$@"
         "--remote-fabricast",
         FABRICAST,
     ]);
+    command.args(["--start-timeout", "2m"]);
     command.env("PATH", path).env("SLURM_JOB_ID", "7");
     command.env("SLURM_JOB_NODELIST", "n[1-2]");
     Run::spawn(command).end().expect(0);
