@@ -10,9 +10,12 @@ mod processes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::config::{SendOptions, StartRule};
@@ -28,6 +31,8 @@ use crate::conclusion::{Host, conclude};
 use crate::output::Output;
 use crate::sending;
 
+/// How much longer receivers wait for the start than the sender does.
+const MARGIN: Duration = Duration::from_secs(60);
 /// Most hosts that a line names.
 const NAMED: usize = 10;
 /// Descriptors for each host: its connection, and its launcher's input, output and end.
@@ -100,16 +105,23 @@ impl<'a> Copy<'a> {
         let options = self.options(expected.clone(), interrupt.clone());
         let mut processes = None;
         let mut here = BTreeSet::new();
+        let has_started = Arc::new(AtomicBool::new(false));
         let result = transfer::send(&self.args.sources, &options, &mut |event| {
             let event = sending::worded(event);
             out.event(&event);
             sending::say(out, &event, how, &options);
             self.say_absent(out, &event, &mut here);
+            if let SendEvent::Starting { .. } = event {
+                has_started.store(true, Ordering::Relaxed);
+            }
             if let SendEvent::Listening { address, .. } = event {
                 let hosts = self.target.hosts.len();
-                out.say(&format!("Starting the receivers on {hosts} hosts"));
+                let wait = self.args.start_timeout;
+                out.say(&format!(
+                    "Starting the receivers on {hosts} hosts; waiting for them at most {wait:?}"
+                ));
                 let address = sending::address(address, &how.net.interface);
-                let started = self.start(&address, expected.clone());
+                let started = self.start(&address, expected.clone(), has_started.clone());
                 // Without launchers there is nothing to wait for.
                 interrupt.fetch_or(started.is_err(), Ordering::Relaxed);
                 processes = Some(started);
@@ -121,15 +133,15 @@ impl<'a> Copy<'a> {
             None => return (result, Vec::new()),
         };
         // A receiver that took part ends by itself; after an error it ends as it is told to.
-        let took_part: Vec<String> = match &result {
+        let took_part: BTreeSet<String> = match &result {
             Ok(report) => report
                 .receivers
                 .iter()
                 .map(|r| r.receiver.clone())
                 .collect(),
-            Err(_) => Vec::new(),
+            Err(_) => BTreeSet::new(),
         };
-        let outcomes = processes.finish(move |host| took_part.iter().any(|name| name == host));
+        let outcomes = processes.finish(move |host| took_part.contains(host));
         let report = match &result {
             Ok(report) => Some(report),
             Err(failure) => failure.report.as_deref(),
@@ -154,13 +166,14 @@ impl<'a> Copy<'a> {
                     .filter(|host| !here.contains(*host))
                     .map(String::as_str)
                     .collect();
-                if !absent.is_empty() {
-                    let some = absent[..absent.len().min(NAMED)].join(", ");
-                    let more = if absent.len() > NAMED { ", …" } else { "" };
-                    let count = absent.len();
-                    out.say(&format!(
-                        "! no receiver came from {count} hosts: {some}{more}"
-                    ));
+                let some = absent[..absent.len().min(NAMED)].join(", ");
+                match absent.len() {
+                    0 => {}
+                    1 => out.say(&format!("! no receiver came from {some}")),
+                    n if n <= NAMED => {
+                        out.say(&format!("! no receiver came from {n} hosts: {some}"));
+                    }
+                    n => out.say(&format!("! no receiver came from {n} hosts: {some}, …")),
                 }
             }
             _ => {}
@@ -185,8 +198,29 @@ impl<'a> Copy<'a> {
         }
     }
 
+    /// Tells people at once of a launcher that ends before the transfer has started: nothing else
+    /// is told while the sender waits for receivers.
+    fn on_end(
+        &self,
+        has_started: Arc<AtomicBool>,
+    ) -> impl Fn(&str, ExitStatus, &str) + Send + 'static {
+        let talks = !self.args.how.net.quiet && !self.args.how.net.json;
+        move |host, status, last| {
+            if talks && !has_started.load(Ordering::Relaxed) {
+                let ending = ending(status);
+                // Standard error may be closed.
+                let _ = writeln!(io::stderr(), "! {host}: its launcher {ending}: {last}");
+            }
+        }
+    }
+
     /// Starts the receivers, which find the sender at this address.
-    fn start(&self, address: &str, expected: Arc<AtomicUsize>) -> Result<Processes, Error> {
+    fn start(
+        &self,
+        address: &str,
+        expected: Arc<AtomicUsize>,
+        has_started: Arc<AtomicBool>,
+    ) -> Result<Processes, Error> {
         let each = self.target.hosts.iter().map(|host| {
             let words = self.launcher.command(host, &self.receiver(host, address));
             (
@@ -196,7 +230,8 @@ impl<'a> Copy<'a> {
             )
         });
         let failed = |e| Error::io(format!("starting {}", self.launcher.program()), e);
-        Processes::start(each, expected, self.groups).map_err(failed)
+        let on_end = self.on_end(has_started);
+        Processes::start(each, expected, self.groups, on_end).map_err(failed)
     }
 
     /// The words of the receiver's command on a host.
@@ -211,6 +246,12 @@ impl<'a> Copy<'a> {
             dir,
             format!("--from={address}").into(),
             format!("--as={host}").into(),
+            // It waits as long as the sender does, and the sender says when the wait is over.
+            format!(
+                "--start-timeout={}s",
+                (args.start_timeout + MARGIN).as_secs()
+            )
+            .into(),
         ];
         let flags = [
             (args.force, "--force"),

@@ -85,7 +85,7 @@ fn ssh_starts_the_receiver() {
         unknown["lines"].to_string().contains("verification failed"),
         "{unknown}"
     );
-    assert_eq!(hosts.processes(None), []);
+    hosts.expect_none_left();
     // A receiver that cannot take part is told with its exit code.
     let end = copy(&hosts, &source, &to, &[]).end().expect(3);
     assert_eq!(host(&end, "good")["code"], 1);
@@ -114,6 +114,6 @@ fn receivers_end_with_their_ssh_and_with_the_copy() {
         let end = run.end();
         assert_eq!(end.code, (signal == Signal::INT).then_some(130), "{end:#?}");
         assert!(ends.iter().all(is_ended));
-        assert_eq!(hosts.processes(None), []);
+        hosts.expect_none_left();
     }
 }

@@ -268,6 +268,9 @@ impl Process {
 
 /// For which hosts the launchers may end by themselves.
 type Patient = Box<dyn Fn(&str) -> bool + Send>;
+/// What is called with the host of a launcher that ends by itself, how it has ended, and its last
+/// line.
+type OnEnd = Box<dyn Fn(&str, ExitStatus, &str) + Send>;
 
 /// All launchers of a copy.
 pub struct Processes {
@@ -278,7 +281,7 @@ pub struct Processes {
 
 impl Processes {
     /// Starts a launcher for each host: its words, and what it reads first. `expected` falls by one
-    /// for each that ends.
+    /// for each that ends, after `on_end` was called.
     ///
     /// # Errors
     /// The first launcher that cannot be started. Those that run by then are ended.
@@ -286,6 +289,7 @@ impl Processes {
         launchers: impl Iterator<Item = (String, Vec<OsString>, String)>,
         expected: Arc<AtomicUsize>,
         groups: &Groups,
+        on_end: impl Fn(&str, ExitStatus, &str) + Send + 'static,
     ) -> io::Result<Processes> {
         let waker = Waker::new()?;
         let (finish, told) = channel();
@@ -309,6 +313,7 @@ impl Processes {
             waker: waker.clone(),
             expected,
             groups: groups.clone(),
+            on_end: Box::new(on_end),
         };
         let thread = thread::Builder::new()
             .name("fabricast-launch".into())
@@ -353,6 +358,7 @@ struct Watch {
     waker: Waker,
     expected: Arc<AtomicUsize>,
     groups: Groups,
+    on_end: OnEnd,
 }
 
 impl Watch {
@@ -412,6 +418,11 @@ impl Watch {
             match is_end {
                 true => {
                     process.ended(&self.groups);
+                    let outcome = &process.outcome;
+                    if let (End::ByItself, Some(status)) = (outcome.end, outcome.status) {
+                        let last = process.tail.lines.back().map_or("", String::as_str);
+                        (self.on_end)(&outcome.host, status, last);
+                    }
                     let one = |n: usize| Some(n.saturating_sub(1));
                     let order = Ordering::Relaxed;
                     let _ = self.expected.fetch_update(order, order, one);
@@ -441,7 +452,8 @@ mod tests {
             let words = ["sh", "-c", script].map(OsString::from);
             (script.to_string(), words.to_vec(), "first\n".to_string())
         });
-        let processes = Processes::start(each, expected.clone(), &Groups::default()).unwrap();
+        let groups = Groups::default();
+        let processes = Processes::start(each, expected.clone(), &groups, |_, _, _| ()).unwrap();
         (processes, expected)
     }
 
@@ -490,7 +502,7 @@ mod tests {
             String::new(),
         );
         let all = [good, bad].into_iter();
-        let started = Processes::start(all, Arc::default(), &Groups::default());
+        let started = Processes::start(all, Arc::default(), &Groups::default(), |_, _, _| ());
         let error = started.err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

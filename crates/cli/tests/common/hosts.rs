@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::Pid;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 
 use super::{BOUND, End, Run, Scratch, same};
@@ -105,6 +105,19 @@ impl Hosts {
             }
         }
         found
+    }
+
+    /// Checks that no process of this test is left. A killed one still exists for a moment.
+    #[track_caller]
+    pub fn expect_none_left(&self) {
+        for pid in self.processes(None) {
+            let words = words(pid);
+            let end = pidfd_open(pid, PidfdFlags::empty());
+            assert!(
+                end.as_ref().map_or(true, is_ended),
+                "{pid:?} is left: {words}"
+            );
+        }
     }
 
     /// Checks that the source is on this host, in the folder `dest`.
