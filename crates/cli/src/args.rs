@@ -275,6 +275,14 @@ pub enum Slow {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Late {
+    /// It joins the others, and gets afterwards what it has missed
+    Admit,
+    /// It is refused
+    Refuse,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Reach {
     /// Multicast, and unicast for receivers that multicast does not reach
     Auto,
@@ -400,6 +408,9 @@ pub struct Send {
     /// How long a receiver may make the others wait before it counts as slow
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
     pub patience: Duration,
+    /// What to do about a receiver that comes when the transfer runs already
+    #[arg(long, value_enum, default_value = "admit")]
+    pub late: Late,
     /// Do not announce the transfer on the network; receivers then need --from
     #[arg(long)]
     pub no_announce: bool,

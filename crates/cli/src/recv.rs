@@ -226,6 +226,11 @@ fn say(out: &mut Output, event: &RecvEvent) {
             shown(path)
         )),
         RecvEvent::Started { .. } => out.say("Receiving"),
+        RecvEvent::Joined { lacking: 0, .. } => out.say("Joined the transfer, which runs already"),
+        RecvEvent::Joined { packs, lacking } => out.say(&format!(
+            "Joined the transfer, which runs already; {lacking} of {packs} packs come again after \
+             it"
+        )),
         RecvEvent::Progress {
             seconds,
             placed,

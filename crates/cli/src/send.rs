@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use fabricast::bootstrap::PORT;
-use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
+use fabricast::config::{Late, NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::interface::{self, Interface};
 use fabricast::object::manifest::Kind;
 use fabricast::object::{SourceSet, safe_name};
 use fabricast::text::{ToldPath, escaped};
-use fabricast::transfer::{self, By, SendEvent, SendFailure, SendReport, State};
+use fabricast::transfer::{self, By, Part, SendEvent, SendFailure, SendReport, State};
 use fabricast_console::{table, units};
 
 use crate::args;
@@ -193,6 +193,10 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             None if std::io::stderr().is_terminal() && !args.net.quiet => Slow::Wait,
             None => Slow::Alive,
         },
+        late: match args.late {
+            args::Late::Admit => Late::Admit,
+            args::Late::Refuse => Late::Refuse,
+        },
         per_host: args.per_host as usize,
         datagram_min: args
             .datagram_min
@@ -286,6 +290,10 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
         SendEvent::Path { receiver, .. } => out.say(&format!("multicast reaches {receiver} now")),
         SendEvent::Streaming { .. } => {}
         SendEvent::Progress { .. } => show_progress(out, event),
+        SendEvent::CatchingUp { receiver, lacking } => out.say(&format!(
+            "{receiver} takes part from now on, and lacks {}",
+            units::bytes(*lacking)
+        )),
         SendEvent::Slow { receiver } => {
             let what = match options.slow {
                 Slow::Wait => "with --slow drop the transfer would go on without it",
@@ -342,6 +350,14 @@ fn say_offer(
     }
 }
 
+/// A part of `len` bytes in percent.
+fn share(part: u64, len: u64) -> String {
+    match len {
+        0 => "100%".into(),
+        len => format!("{}%", part * 100 / len),
+    }
+}
+
 /// Shows the receivers' progress in the progress bar.
 fn show_progress(out: &mut Output, event: &SendEvent) {
     let SendEvent::Progress {
@@ -357,18 +373,13 @@ fn show_progress(out: &mut Output, event: &SendEvent) {
     else {
         return;
     };
-    let share = |n: &u64| match len {
-        0 => 100,
-        len => n * 100 / len,
-    };
     let text = format!(
-        "{} of {}  slowest {}% median {}% fastest {}%  {}  {repairs} repairs  {verified} \
-         done",
+        "{} of {}  slowest {} median {} fastest {}  {}  {repairs} repairs  {verified} done",
         units::bytes(*slowest),
         units::bytes(*len),
-        share(slowest),
-        share(median),
-        share(fastest),
+        share(*slowest, *len),
+        share(*median, *len),
+        share(*fastest, *len),
         units::bits(rate.unwrap_or(0) as f64),
     );
     out.progress(*slowest, *len, text);
@@ -442,14 +453,20 @@ fn describe(report: &SendReport) -> String {
             vec![
                 r.receiver.clone(),
                 state.into(),
-                r.reach.into(),
+                match r.part {
+                    Part::Whole => r.reach.into(),
+                    Part::Late => format!("{}, late", r.reach),
+                },
+                share(r.placed, report.len),
                 format!("{:.2} s", r.seconds),
                 r.repairs.to_string(),
                 r.statistics.mended.to_string(),
             ]
         })
         .collect();
-    let head = ["receiver", "state", "reach", "time", "resent", "mended"];
+    let head = [
+        "receiver", "state", "reach", "has", "time", "resent", "mended",
+    ];
     let mut text = table(&head, &rows);
     for r in report.receivers.iter().chain(&report.refused) {
         if let Some(reason) = &r.reason {

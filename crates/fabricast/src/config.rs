@@ -149,6 +149,15 @@ pub enum Slow {
     Drop,
 }
 
+/// What becomes of receivers that come when the transfer runs already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Late {
+    /// They join the group, and get afterwards what they have missed.
+    Admit,
+    /// They are refused.
+    Refuse,
+}
+
 /// How the sender reaches receivers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReachRule {
@@ -271,6 +280,8 @@ pub struct SendOptions {
     pub rate: Option<u64>,
     /// What to do about slow receivers.
     pub slow: Slow,
+    /// What becomes of receivers that come late.
+    pub late: Late,
     /// How long a receiver may keep the others waiting.
     pub patience: Duration,
     /// Whether to announce the transfer, so that receivers need no address.
@@ -296,6 +307,7 @@ impl Default for SendOptions {
             scheme: "auto".into(),
             rate: None,
             slow: Slow::Wait,
+            late: Late::Admit,
             patience: Duration::from_secs(10),
             announce: true,
             exclude: Vec::new(),

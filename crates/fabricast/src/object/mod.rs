@@ -117,13 +117,15 @@ pub mod pack;
 mod pack_index;
 mod packer;
 mod possession;
+mod repacker;
 mod source_set;
 mod tree;
 pub use disk_space::{LEN_MAX, check_space};
 pub use file_name::{parent, safe_name};
-pub use pack_index::PackIndex;
+pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
+pub use repacker::Repacker;
 pub use source_set::SourceSet;
 pub use tree::{Destination, Tree};
 

@@ -36,9 +36,8 @@ const PREPARE: Duration = Duration::from_secs(10);
 /// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
 
-/// Reason that the sender gives to receivers that connect after the start.
-pub const LATE: &str = "the transfer has begun already, and late receivers cannot join yet: ask \
-                        for another one";
+/// Reason that the sender gives to receivers that come too late.
+pub const LATE: &str = "the transfer has begun already: ask for another one";
 
 /// The sender's state before the start, and its connections until the end.
 pub struct Admission<'a> {
@@ -182,8 +181,10 @@ impl<'a> Admission<'a> {
             .count()
     }
 
+    /// The receivers that wait for the start, or take part since then.
     fn joining(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|m| m.stage == Stage::Joining)
+        let members = self.members.iter();
+        members.filter(|m| m.active() && m.stage != Stage::Preparing)
     }
 
     /// The family of the group, or that of most hosts that wait: one client alone does not choose
@@ -282,7 +283,9 @@ impl<'a> Admission<'a> {
         })
     }
 
-    fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
+    /// Handles an event of a control connection before the start, or of a receiver that is not
+    /// prepared.
+    pub fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
         match event {
             Event::Hello {
                 peer,
@@ -290,7 +293,7 @@ impl<'a> Admission<'a> {
                 local,
                 hello,
             } => {
-                let member = Member::new(peer, NodeId(self.next), address, local, hello);
+                let member = Member::new(peer, self.next_node(), address, local, hello);
                 // The network is opened before any receiver is admitted, so that receivers cannot
                 // take its descriptors.
                 let objection = match self.network(local.ip()) {
@@ -386,7 +389,13 @@ impl<'a> Admission<'a> {
         Ok(self.net.take().expect("it was opened"))
     }
 
-    fn is_preparing(&self, peer: PeerKey) -> bool {
+    /// The number of the next receiver.
+    pub fn next_node(&self) -> NodeId {
+        NodeId(self.next)
+    }
+
+    /// Whether this receiver has been offered the set and is not prepared.
+    pub fn is_preparing(&self, peer: PeerKey) -> bool {
         let mut members = self.members.iter();
         members.any(|m| m.peer == peer && m.stage == Stage::Preparing)
     }
@@ -410,7 +419,7 @@ impl<'a> Admission<'a> {
     }
 
     /// Refuses receivers that take too long to prepare, which frees their seats.
-    fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
+    pub fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
         let late =
             |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
@@ -420,12 +429,17 @@ impl<'a> Admission<'a> {
         }
     }
 
-    fn admit(&mut self, mut member: Member, tell: &mut dyn FnMut(SendEvent)) {
+    /// Offers a receiver the set.
+    pub fn admit(&mut self, mut member: Member, tell: &mut dyn FnMut(SendEvent)) {
         self.next += 1;
         self.make_room(tell);
         // Names are unique. A client that takes another receiver's name does not keep that receiver
         // out.
-        while self.members.iter().any(|m| m.name == member.name) {
+        while self
+            .members
+            .iter()
+            .any(|m| m.name == member.name && !member.replaces(m))
+        {
             member.name = format!("{}@{}", member.name, member.datagrams());
         }
         let welcome = Welcome {
@@ -542,6 +556,12 @@ impl<'a> Admission<'a> {
             refused,
             refused_more,
         }
+    }
+
+    /// Sends one message to all members of the group.
+    pub fn say_group(&self, message: &ToReceiver) {
+        let members = self.members.iter().filter(|m| m.in_group());
+        self.rendezvous.say_all(members.map(|m| m.peer), message);
     }
 
     /// Sends one message to all receivers that are still there.

@@ -66,7 +66,7 @@ pub enum SendEvent {
         /// Number of receivers that are there now.
         receivers: usize,
     },
-    /// No more receivers are admitted.
+    /// The transfer starts with the receivers that are there.
     Starting {
         /// Number of receivers.
         receivers: usize,
@@ -121,6 +121,13 @@ pub enum SendEvent {
     },
     /// A file cannot be read, or has changed since it was listed. No receiver gets it.
     FileFailed(FileFailure),
+    /// A receiver that came late takes part from now on. It gets afterwards what it lacks.
+    CatchingUp {
+        /// Name of the receiver.
+        receiver: String,
+        /// Bytes of the packs that it lacks.
+        lacking: u64,
+    },
     /// A receiver keeps the others waiting.
     Slow {
         /// Name of the receiver.
@@ -176,6 +183,16 @@ pub enum State {
     Refused,
 }
 
+/// Since when a receiver takes part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// From the start.
+    Whole,
+    /// It came when the transfer ran already.
+    Late,
+}
+
 /// One line of the sender's table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ReceiverReport {
@@ -194,6 +211,10 @@ pub struct ReceiverReport {
     /// Data packets sent again for this receiver: by unicast, or because it was the first to
     /// request them. Each repair counts for one receiver, even if others needed it too.
     pub repairs: u64,
+    /// Since when the receiver takes part.
+    pub part: Part,
+    /// Bytes that the receiver has, as far as the sender knows.
+    pub placed: u64,
     /// What the receiver itself counted.
     #[serde(rename = "tally")]
     pub statistics: ReceiverStatistics,
@@ -337,6 +358,13 @@ pub enum RecvEvent {
         /// The multicast group; `None` without multicast.
         #[serde(serialize_with = "group_text")]
         group: Option<GroupAddress>,
+    },
+    /// The receiver has come late and takes part from now on.
+    Joined {
+        /// Number of packs that were sent before.
+        packs: u32,
+        /// How many of these the receiver lacks: the sender sends them again.
+        lacking: u32,
     },
     /// Progress of the receiver, about ten times a second.
     Progress {

@@ -9,10 +9,11 @@ mod ending;
 mod metadata;
 mod naming;
 mod partial;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -33,6 +34,9 @@ use crate::error::Error;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
 const BATCH: usize = 256;
+/// Most files that are incomplete at once; each has an open descriptor. Packs may come in any
+/// order, but a receiver lacks runs of them, and a run leaves two files incomplete at most.
+const INCOMPLETE_MAX: usize = 256;
 /// Write permissions of the group and of others.
 const WRITE_OTHERS: u32 = 0o022;
 
@@ -67,8 +71,8 @@ pub struct Tree {
     failed: BTreeSet<u32>,
     /// Files that have another name at the top.
     exposed: BTreeSet<u32>,
-    /// The file that is being written; a sender sends one after the other.
-    open: Option<Partial>,
+    /// Files of which only a part is there.
+    incomplete: BTreeMap<u32, Partial>,
     /// Complete files that have no name yet.
     batch: Vec<Partial>,
     /// The directory that was opened last.
@@ -101,7 +105,7 @@ impl Tree {
             done: Vec::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
-            open: None,
+            incomplete: BTreeMap::new(),
             batch: Vec::new(),
             last_directory: None,
             touched: BTreeSet::new(),
@@ -279,109 +283,127 @@ impl Tree {
         }
     }
 
-    /// Writes the pieces of a pack, and gives names to the files that are complete.
-    pub fn write(&mut self, pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
-        for piece in pieces {
-            match piece {
-                Piece::Bytes {
-                    file,
-                    offset,
-                    len,
-                    last,
-                } => {
-                    let here;
-                    (here, bytes) = bytes.split_at(*len as usize);
-                    self.write_piece(*file, *offset, here)?;
-                    if *last {
-                        self.complete(*file)?;
-                    }
-                }
-                Piece::Hole {
-                    file,
-                    offset,
-                    len,
-                    last,
-                } => {
-                    self.leave_hole(*file, *offset, *len)?;
-                    if *last {
-                        self.complete(*file)?;
-                    }
-                }
-                Piece::Failed { file, .. } => self.give_up(*file)?,
-            }
+    /// Writes the pieces of a pack, and gives names to the files that are complete. Packs may come
+    /// in any order, each once.
+    pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
+        while let Some(first) = pieces.first() {
+            let file = first.file();
+            let run = pieces.iter().take_while(|p| p.file() == file).count();
+            let here;
+            (here, pieces) = pieces.split_at(run);
+            self.write_pieces(file, here, &mut bytes)?;
         }
         self.name_batch()
     }
 
-    fn check_pending(&self, file: u32) -> Result<(), Error> {
+    /// Writes the pieces of one file, whose bytes are the first of `bytes`.
+    fn write_pieces(
+        &mut self,
+        file: u32,
+        pieces: &[Piece],
+        bytes: &mut &[u8],
+    ) -> Result<(), Error> {
+        for piece in pieces {
+            self.check_announced(file)?;
+            match piece {
+                Piece::Bytes { offset, len, .. } => {
+                    let here;
+                    (here, *bytes) = bytes.split_at(*len as usize);
+                    // What comes of a file that the sender could not read to its end is void.
+                    if !self.failed.contains(&file) {
+                        let partial = self.extend(piece, *offset)?;
+                        let written = partial.file.write_all_at(here, *offset);
+                        written.map_err(|e| self.error(file, "writing", e))?;
+                        self.complete(file)?;
+                    }
+                }
+                Piece::Hole { offset, len, .. } => {
+                    if !self.failed.contains(&file) {
+                        self.extend(piece, *offset)?;
+                        self.leave_hole(file, *offset, *len)?;
+                        self.complete(file)?;
+                    }
+                }
+                Piece::Failed { .. } => self.give_up(file)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that more may come of this file.
+    fn check_announced(&self, file: u32) -> Result<(), Error> {
         match self.done.get(file as usize) {
-            Some(false) => Ok(()),
+            Some(is_done) if !is_done || self.failed.contains(&file) => Ok(()),
             _ => Err(absurd(
                 "bytes of a file that it has not announced, or has sent",
             )),
         }
     }
 
-    /// The file that the next `count` bytes from `offset` on belong to, if they may.
-    fn continued(&mut self, file: u32, offset: u64, count: u64) -> Result<&mut Partial, Error> {
-        self.check_pending(file)?;
-        if self.open.as_ref().is_none_or(|open| open.entry != file) {
-            if self.open.is_some() || offset != 0 {
-                return Err(absurd("pieces of files out of their order"));
-            }
-            self.open = Some(self.create(file)?);
+    /// Notes that a piece of a file comes, which begins at `offset`, and returns the file. It is
+    /// created with its first piece.
+    fn extend(&mut self, piece: &Piece, offset: u64) -> Result<&mut Partial, Error> {
+        let file = piece.file();
+        let (end, len) = (offset + piece.size(), self.len(file));
+        let overlap = || absurd("pieces of a file that overlap or are too long");
+        if end > len {
+            return Err(overlap());
         }
-        let len = self.len(file);
-        match &mut self.open {
-            Some(open) if open.len == offset && count <= len - offset => {
-                open.len += count;
-                Ok(open)
-            }
-            _ => Err(absurd("pieces of a file that overlap or are too long")),
+        if piece.is_last() != (end == len) {
+            return Err(absurd("a file that ends too early"));
         }
-    }
-
-    fn write_piece(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let open = self.continued(file, offset, bytes.len() as u64)?;
-        let written = open.file.write_all_at(bytes, offset);
-        written.map_err(|e| self.error(file, "writing", e))
+        if !self.incomplete.contains_key(&file) {
+            if self.incomplete.len() >= INCOMPLETE_MAX {
+                return Err(absurd("too many files that are not complete"));
+            }
+            let created = self.create(file)?;
+            self.incomplete.insert(file, created);
+        }
+        let partial = self.incomplete.get_mut(&file).ok_or_else(overlap)?;
+        match partial.ranges.add(offset, end) {
+            true => Ok(partial),
+            false => Err(overlap()),
+        }
     }
 
     /// Leaves a hole, where the file system can. The space may be allocated already.
-    fn leave_hole(&mut self, file: u32, offset: u64, count: u64) -> Result<(), Error> {
-        let open = self.continued(file, offset, count)?;
+    fn leave_hole(&self, file: u32, offset: u64, count: u64) -> Result<(), Error> {
+        let Some(partial) = self.incomplete.get(&file) else {
+            return Ok(());
+        };
         if count > 0 {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = sys::fallocate(&open.file, punch, offset, count);
+            let _ = sys::fallocate(&partial.file, punch, offset, count);
         }
-        let (end, len) = (open.len, self.len(file));
-        match &self.open {
-            // What follows a hole makes the file longer, unless nothing does.
-            Some(open) if end == len => {
-                sys::ftruncate(&open.file, len).map_err(|e| self.error(file, "writing", e))
+        // What follows a hole makes the file longer, unless nothing does.
+        match self.len(file) {
+            len if offset + count == len => {
+                sys::ftruncate(&partial.file, len).map_err(|e| self.error(file, "writing", e))
             }
             _ => Ok(()),
         }
     }
 
-    /// Completes a file: its owner, mode and time. It gets its name with its batch.
+    /// Completes a file if all of it is there: its owner, mode and time. It gets its name with its
+    /// batch.
     fn complete(&mut self, file: u32) -> Result<(), Error> {
         let len = self.len(file);
-        let Some(open) = self
-            .open
-            .take_if(|open| open.entry == file && open.len == len)
-        else {
-            return Err(absurd("a file that ends too early"));
+        let is_there = |partial: &Partial| partial.ranges.cover(len);
+        if !self.incomplete.get(&file).is_some_and(is_there) {
+            return Ok(());
+        }
+        let Some(partial) = self.incomplete.remove(&file) else {
+            return Ok(());
         };
         // What was written is read back for the proof.
         let readable = match self.is_unreadable(file) {
             true => Mode::RUSR,
             false => Mode::empty(),
         };
-        self.set_metadata(file, self.mode(file) | readable, &open.file)?;
+        self.set_metadata(file, self.mode(file) | readable, &partial.file)?;
         self.done[file as usize] = true;
         self.remaining -= 1;
-        self.batch.push(open);
+        self.batch.push(partial);
         match self.batch.len() >= BATCH {
             true => self.name_batch(),
             false => Ok(()),
@@ -389,11 +411,11 @@ impl Tree {
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {
-        self.check_pending(file)?;
-        self.done[file as usize] = true;
-        self.remaining -= 1;
-        self.failed.insert(file);
-        self.open.take_if(|open| open.entry == file);
+        if self.failed.insert(file) {
+            self.done[file as usize] = true;
+            self.remaining -= 1;
+            self.incomplete.remove(&file);
+        }
         Ok(())
     }
 

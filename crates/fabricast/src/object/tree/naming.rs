@@ -9,6 +9,7 @@ use rustix::io::Errno;
 
 use super::Tree;
 use super::partial::Partial;
+use super::ranges::Ranges;
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
 
@@ -40,7 +41,7 @@ impl Tree {
             file,
             name,
             directory,
-            len: 0,
+            ranges: Ranges::default(),
         };
         let len = self.len(entry);
         if len >= ALLOCATED && !in_memory(&partial.file) {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use rustix::fs::{self as sys, AtFlags};
 
+use super::ranges::Ranges;
+
 /// A file that is being written.
 pub struct Partial {
     pub entry: u32,
@@ -14,8 +16,8 @@ pub struct Partial {
     /// Name of the file until it is complete; `None` if it has no name.
     pub name: Option<PathBuf>,
     pub directory: Arc<OwnedFd>,
-    /// Bytes written.
-    pub len: u64,
+    /// What of it is written.
+    pub ranges: Ranges,
 }
 
 impl Drop for Partial {
