@@ -226,6 +226,10 @@ fn say(out: &mut Output, event: &RecvEvent) {
             shown(path)
         )),
         RecvEvent::Started { .. } => out.say("Receiving"),
+        RecvEvent::Resumed { bytes } => out.say(&format!(
+            "{} are here from an earlier run, and are proven",
+            units::bytes(*bytes)
+        )),
         RecvEvent::Joined { lacking: 0, .. } => out.say("Joined the transfer, which runs already"),
         RecvEvent::Joined { packs, lacking } => out.say(&format!(
             "Joined the transfer, which runs already; {lacking} of {packs} packs come again after \

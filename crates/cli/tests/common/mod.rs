@@ -226,6 +226,13 @@ impl Run {
         self.until("progress", |e| has_share(e, key, percent));
     }
 
+    /// The last event of this name so far.
+    #[track_caller]
+    pub fn last(&self, kind: &str) -> &Value {
+        let mut all = self.events.iter().rev();
+        all.find(|e| e["event"] == kind).unwrap()
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).unwrap();
     }

@@ -102,6 +102,10 @@ pub struct Welcome {
     pub tops: u32,
     /// Number of entries of the manifest.
     pub entries: u32,
+    /// BLAKE3 hash of the entries, in hexadecimal ([`crate::object::manifest::Manifest::digest`]).
+    /// Empty: the receiver keeps nothing for a later run.
+    #[serde(default, deserialize_with = "text")]
+    pub manifest: String,
     /// Bytes of a hash block; each block of a pack has one hash in the pack's header.
     pub block: u32,
 }
@@ -247,6 +251,8 @@ pub struct ReceiverStatistics {
 pub enum ToSender {
     /// See [`Hello`].
     Hello(Hello),
+    /// The receiver proves what an earlier run has left, and is not prepared yet.
+    Preparing,
     /// The receiver has space for the file and waits for the start. Only now does it count.
     Prepared,
     /// The receiver has joined and posted.
@@ -302,6 +308,7 @@ impl ToSender {
     pub fn out_of_turn(&self) -> String {
         let what = match self {
             ToSender::Hello(_) => "hello",
+            ToSender::Preparing => "preparing",
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
             ToSender::Need(_) => "need",

@@ -127,7 +127,7 @@ pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::Repacker;
 pub use source_set::SourceSet;
-pub use tree::{Destination, Tree};
+pub use tree::{Destination, Kept, Tree};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {

@@ -33,6 +33,8 @@ use crate::waker::Waker;
 
 /// How long a receiver may take to make room for the file.
 const PREPARE: Duration = Duration::from_secs(10);
+/// The least speed at which a receiver proves what it has, in bytes per second.
+const PROVING_SPEED_MIN: u64 = 20_000_000;
 /// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
 
@@ -56,6 +58,7 @@ pub struct Admission<'a> {
     /// The number of receivers that there are descriptors for.
     seats: usize,
     set: Arc<SourceSet>,
+    digest: String,
     name: String,
     session: u64,
     next: u32,
@@ -128,6 +131,7 @@ impl<'a> Admission<'a> {
             refusals: Refusals::default(),
             net: None,
             seats: seats(),
+            digest: set.manifest().digest().to_hex().to_string(),
             set,
             name,
             session,
@@ -316,6 +320,7 @@ impl<'a> Admission<'a> {
             } => self.note((name, address), By::Sender, reason, tell),
             Event::Said { peer, message } => match message {
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
+                ToSender::Preparing if self.is_preparing(peer) => self.preparing(peer),
                 ToSender::Failed { code, reason } => {
                     if let Some(gone) = self.remove(peer, tell) {
                         self.rendezvous.close(peer);
@@ -450,11 +455,24 @@ impl<'a> Admission<'a> {
             len: self.set.manifest().len(),
             tops: self.set.manifest().tops(),
             entries: self.set.manifest().entries().len() as u32,
+            manifest: self.digest.clone(),
             block: BLOCK as u32,
         };
         self.rendezvous
             .say(member.peer, ToReceiver::Welcome(welcome));
         self.members.push(member);
+    }
+
+    /// Gives a receiver more time that proves what it has, as long as that may take.
+    fn preparing(&mut self, peer: PeerKey) {
+        let most = PREPARE + Duration::from_secs(self.set.manifest().len() / PROVING_SPEED_MIN);
+        let now = Instant::now();
+        let mut members = self.members.iter_mut();
+        if let Some(member) = members.find(|m| m.peer == peer)
+            && now.duration_since(member.heard) < most
+        {
+            member.since = now;
+        }
     }
 
     fn prepared(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {

@@ -44,15 +44,15 @@ pub struct CatchingUp {
 }
 
 impl CatchingUp {
-    /// A receiver that is there from the start, or comes `late`.
-    pub fn new(late: bool) -> CatchingUp {
+    /// A receiver that is there from the start, or comes `late`, and may have the manifest already.
+    pub fn new(late: bool, has_manifest: bool) -> CatchingUp {
         CatchingUp {
             stage: match late {
                 true => Stage::Outside,
                 false => Stage::Inside,
             },
             lists: false,
-            has_manifest: false,
+            has_manifest,
             pages: 0,
         }
     }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_receiver_lists_fetches_the_manifest_and_says_what_it_has() {
-        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true));
+        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, false));
         assert!(late.is_outside() && late.next(&mut table, false).unwrap().is_none());
         assert!(table.join(5));
         late.join(5);

@@ -359,6 +359,11 @@ pub enum RecvEvent {
         #[serde(serialize_with = "group_text")]
         group: Option<GroupAddress>,
     },
+    /// A part of the set is here from an earlier run, and need not come again.
+    Resumed {
+        /// Its bytes.
+        bytes: u64,
+    },
     /// The receiver has come late and takes part from now on.
     Joined {
         /// Number of packs that were sent before.

@@ -34,7 +34,13 @@ fn objection(
     options: &SendOptions,
 ) -> Option<String> {
     let start = &plan.start;
-    if !scheme_of(start).is_ok_and(|scheme| admits_late(&scheme, options)) {
+    // When only receivers are left that are not prepared, the sender waits for these, and for no
+    // others.
+    let is_over = !admission
+        .members
+        .iter()
+        .any(|m| m.active() && m.stage != Stage::Preparing);
+    if is_over || !scheme_of(start).is_ok_and(|scheme| admits_late(&scheme, options)) {
         return Some(LATE.into());
     }
     let family = start.root.ip().map(|at| Family::of(at.ip()));

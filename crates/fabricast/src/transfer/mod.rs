@@ -28,6 +28,7 @@ mod objections;
 mod pack_table;
 mod plan;
 mod receiver;
+mod receiver_driver;
 mod receiver_errors;
 mod receiver_session;
 mod receiver_table;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Admission, Command, Event, Node, NodeId, OpId, Seq, Slot};
+use fabricast_proto::{Admission, Command, Event, NodeId, OpId, Refused, Seq, Slot};
 
 use super::block_repair::BlockRepair;
 use super::catching_up::{CatchingUp, Next};
@@ -12,19 +12,18 @@ use super::events::{RecvEvent, RecvReport};
 use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
 use super::pack_table::{self, PackTable};
+use super::receiver_driver;
 use super::receiver_errors::{refused, strange, strange_packs, surprise};
-use super::start_check::{is_shared, scheme_of};
 use super::storing::{Stored, Storing};
 use super::unanswered::Unanswered;
-use super::{ADDRESS, ALL, ROOT, RecvDriver, TICK, check, notices, rest};
+use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, Join, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
-use crate::driver::Driver;
 use crate::error::Error;
-use crate::net::{self, Clock, random};
+use crate::net::Clock;
 use crate::object::pack::Pack;
-use crate::object::{Challenge, PackRecord};
+use crate::object::{Challenge, Kept, PackRecord};
 use crate::setting::RECEIVE_TIMEOUT;
 use crate::text::{ToldPath, spoken};
 use crate::transport::Transport;
@@ -76,6 +75,8 @@ pub struct ReceiverSession<'a> {
     packs: PackTable,
     /// Number of packs that are proven.
     proven: usize,
+    /// What is here from an earlier run.
+    kept: Kept,
     /// How far this receiver has come with what was announced before it joined.
     catching_up: CatchingUp,
     payload_size: u32,
@@ -117,53 +118,28 @@ impl<'a> ReceiverSession<'a> {
         let Joined {
             net,
             tree,
+            kept,
             path,
             welcome,
             start,
             ..
         } = joined;
-        let (session, payload_size) = (welcome.session, start.payload_size);
-        let scheme = scheme_of(&start)?;
-        // The first member is the sender. What the sender says about the others' addresses may be
-        // false.
-        let others = match is_shared(&scheme) {
-            true => &start.addresses[..],
-            false => &[],
-        };
-        let node = NodeId(welcome.node);
-        let node = net::node_config(node, session, scheme, payload_size, &net);
-        let mut driver: RecvDriver = Driver::new(Node::new(node, random()?), net);
-        driver.transport().peer(ROOT, &start.root);
-        if let Some(group) = &start.group
-            && let Err(e) = driver.join(ADDRESS, group, true)
-        {
-            // This is no error: the sender will find out and use unicast.
-            let text = format!("no multicast here ({e})");
-            tell(RecvEvent::Notice { text });
-        }
-        for (&node, address) in start.members.iter().skip(1).zip(others) {
-            if node != welcome.node {
-                driver.transport().hearsay(NodeId(node), address);
-            }
-        }
         let clock = Clock(Instant::now());
-        if !start.late {
-            let group_add = Command::GroupAdd {
-                group: ALL,
-                address: start.group.is_some().then_some(ADDRESS),
-                members: start.members.into_iter().map(NodeId).collect(),
-                payload_size,
-                start: Seq(session as u32),
-            };
-            driver.command(clock.now(), group_add).map_err(refused)?;
-        }
+        let payload_size = start.payload_size;
+        let driver = receiver_driver::open(net, &welcome, &start, clock.now(), tell)?;
         control
             .say(&ToSender::Ready)
             .map_err(|e| Error::io("talking to the sender", e))?;
         let now = Instant::now();
         let damage = options.inject_damage;
         let store = Rc::<Store>::default();
-        let storing = Storing::start(tree, &welcome, damage, store.clone(), waker.clone());
+        let storing = Storing::start(
+            (tree, &kept),
+            &welcome,
+            damage,
+            store.clone(),
+            waker.clone(),
+        );
         Ok(ReceiverSession {
             control,
             driver,
@@ -178,7 +154,8 @@ impl<'a> ReceiverSession<'a> {
             store,
             packs: PackTable::default(),
             proven: 0,
-            catching_up: CatchingUp::new(start.late),
+            catching_up: CatchingUp::new(start.late, !kept.is_empty()),
+            kept,
             payload_size,
             end: None,
             repair: None,
@@ -246,23 +223,37 @@ impl<'a> ReceiverSession<'a> {
         let number = match announced.again {
             None => self.packs.push(record),
             Some(number) if number as usize >= self.packs.len() => return Err(absurd()),
-            Some(number) if self.is_wanted(number) => number,
-            Some(_) => {
-                let decline = Command::Decline {
-                    group: ALL,
-                    sender: ROOT,
-                    len: record.len.into(),
-                };
-                let declined = self.driver.command(self.clock.now(), decline);
-                return declined.map_err(refused);
-            }
+            Some(number) => number,
         };
+        let is_kept = is_new && self.keeps(number, &record);
+        if is_kept || !is_new && !self.is_wanted(number) {
+            let decline = Command::Decline {
+                group: ALL,
+                sender: ROOT,
+                len: record.len.into(),
+            };
+            match self.driver.command(self.clock.now(), decline) {
+                // Where receivers report for each other, none declines. What comes is not stored.
+                Err(Refused::Hierarchy) => {}
+                declined => return declined.map_err(refused),
+            }
+        }
         self.packs.set(number, pack_table::Pack::Coming);
         let pack = Incoming::new(record.len as usize, &self.store);
         let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
         let op = posted.map_err(|(r, _)| refused(r))?;
         self.posted.push(Posted { number, op, record });
         Ok(())
+    }
+
+    /// Whether a pack with this record is here from an earlier run. Then it counts as stored.
+    fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
+        let is_kept = self.kept.packs.contains(&record.hash);
+        if is_kept {
+            self.packs.set(number, pack_table::Pack::Coming);
+            self.storing.keep(number, record.hash);
+        }
+        is_kept
     }
 
     /// Whether this receiver wants a pack that is sent again. It declines packs until it has said
@@ -317,10 +308,14 @@ impl<'a> ReceiverSession<'a> {
     fn listed(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.catching_up.listed();
         let records = PackRecord::decode(bytes).ok_or_else(strange_packs)?;
-        match self.packs.list(records) {
-            true => self.ask(),
-            false => Err(strange_packs()),
+        let from = self.packs.unlisted().unwrap_or_default();
+        if !self.packs.list(records.clone()) {
+            return Err(strange_packs());
         }
+        for (number, record) in (from..).zip(&records) {
+            self.keeps(number, record);
+        }
+        self.ask()
     }
 
     /// Gives a pack that has arrived to the thread that stores it.
@@ -339,6 +334,9 @@ impl<'a> ReceiverSession<'a> {
                 memory.map(|m| m.as_slice().to_vec()).unwrap_or_default()
             }
         };
+        if self.kept.packs.contains(&posted.record.hash) {
+            return; // nobody could decline it
+        }
         let header = posted.record.header as usize;
         let pack = Pack { bytes, header };
         let hash = blake3::Hash::from(posted.record.hash).to_hex();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
-use super::admission::{Admission, LATE};
+use super::admission::Admission;
 use super::catch_up::CatchUp;
 use super::events::{By, FileFailure, Part, SendEvent, SendReport, State, Traffic};
 use super::plan::Plan;
@@ -31,8 +31,8 @@ const PROVE: Duration = Duration::from_secs(1);
 /// How long receivers may answer no probe until the sender names them, because all wait for them.
 const TELL_UNANSWERED: Duration = Duration::from_secs(2);
 /// Bytes in the core that were never sent, above which it gets no more. At 10 Gbit/s it has sent
-/// them in 6 ms, and one step takes far less.
-const UNSENT: u64 = 8 << 20;
+/// them in 3 ms, and one step takes far less.
+const UNSENT: u64 = 4 << 20;
 /// Control messages that are handled in one step, so that they do not hold up the data.
 const HEARD: usize = 256;
 
@@ -140,9 +140,7 @@ impl<'a> SenderSession<'a> {
 
     /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
-        // Receivers that are not prepared were never counted.
-        let counts = |m: &Member| m.active() && m.stage != Stage::Preparing;
-        while self.admission.members.iter().any(counts) {
+        while self.admission.members.iter().any(Member::active) {
             let now = self.clock.now();
             self.fresh = false;
             let step = self.driver.step(now);
@@ -174,10 +172,6 @@ impl<'a> SenderSession<'a> {
             if !self.fresh {
                 rest(&mut self.driver, step.wake, now)?;
             }
-        }
-        let preparing = self.admission.members.extract_if(.., |m| m.active());
-        for late in preparing.collect::<Vec<_>>() {
-            self.admission.refuse(late, LATE.into(), self.tell);
         }
         self.progress();
         Ok(())

@@ -17,14 +17,16 @@ use super::block_repair::BlockRepair;
 use super::incoming::Store;
 use crate::bootstrap::message::Welcome;
 use crate::error::Error;
-use crate::object::pack::{Content, Header, Pack};
-use crate::object::{BLOCK, Challenge, Tree};
+use crate::object::pack::{Content, Header, Pack, Piece};
+use crate::object::{BLOCK, Challenge, HASH, Kept, Tree};
 use crate::waker::Waker;
 
 /// Work for the thread.
 enum Job {
     /// A pack, its number, and the hash of its header as the sender told it.
     Arrived(u32, Pack, String),
+    /// A pack that is here from an earlier run, and the hash of its header.
+    Keep(u32, [u8; HASH]),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
     /// Every pack is stored: proves that to the sender as this node, and ends the set.
@@ -72,7 +74,7 @@ impl Storing {
     /// Starts the thread; it wakes `waker` after each job. `damage`: damages every n-th block of
     /// the files, to test repairs; 0: none.
     pub fn start(
-        tree: Tree,
+        (tree, kept): (Tree, &Kept),
         welcome: &Welcome,
         damage: u64,
         store: Rc<Store>,
@@ -89,6 +91,8 @@ impl Storing {
                 entries: welcome.entries as usize,
                 tops: welcome.tops,
                 len: welcome.len,
+                digest: blake3::Hash::from_hex(&welcome.manifest).ok(),
+                is_kept: !kept.is_empty(),
             },
             damage,
             blocks: 0,
@@ -108,6 +112,7 @@ impl Storing {
                         waker.wake();
                     };
                     if let Err(error) = work.work(job, &mut tell) {
+                        work.tree.discard();
                         tell(Stored::Failed(error), Vec::new());
                         return;
                     }
@@ -120,7 +125,7 @@ impl Storing {
             thread: Some(thread),
             is_over,
             waiting: 0,
-            next: Some(0),
+            next: kept.is_empty().then_some(0),
             early: BTreeMap::new(),
             store,
         }
@@ -155,6 +160,11 @@ impl Storing {
             self.store.wait(pack.bytes.len() as u64);
             self.give(Job::Arrived(number, pack, hash));
         }
+    }
+
+    /// Counts a pack as stored that is here from an earlier run.
+    pub fn keep(&mut self, number: u32, hash: [u8; HASH]) {
+        self.give(Job::Keep(number, hash));
     }
 
     /// Takes the damaged pack, once it is proven.
@@ -220,6 +230,10 @@ struct Offered {
     tops: u32,
     /// Bytes of all files together.
     len: u64,
+    /// The digest of the manifest, if the sender has told it.
+    digest: Option<blake3::Hash>,
+    /// Whether the manifest is here from an earlier run.
+    is_kept: bool,
 }
 
 /// The thread's part.
@@ -244,6 +258,11 @@ impl Work {
     fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
         match job {
             Job::Arrived(number, pack, hash) => self.behind.push_back((number, pack, hash)),
+            Job::Keep(number, hash) => {
+                self.tree.keep(&hash)?;
+                tell(Stored::Proven, Vec::new());
+                tell(Stored::Pack(number), Vec::new());
+            }
             Job::Mended(pack, header) => {
                 self.is_damaged = false;
                 self.store(self.damaged, pack, &header, tell)?;
@@ -290,6 +309,8 @@ impl Work {
     ) -> Result<(), Error> {
         tell(Stored::Proven, Vec::new());
         match &header.content {
+            // It is here already; this sender has cut it in other pages.
+            Content::Page if self.offered.is_kept => {}
             Content::Page => {
                 self.tree.add_page(pack.payload())?;
                 let manifest = self.tree.manifest();
@@ -301,11 +322,21 @@ impl Work {
                     return Err(contradiction());
                 }
                 if self.has_manifest() {
+                    let digest = self.offered.digest;
+                    if digest.is_some_and(|digest| digest != self.tree.manifest().digest()) {
+                        return Err(contradiction());
+                    }
                     tell(Stored::Manifest, Vec::new());
                 }
             }
             Content::Pieces(_) if !self.has_manifest() => return Err(contradiction()),
-            Content::Pieces(pieces) => self.tree.write(pieces, pack.payload())?,
+            Content::Pieces(pieces) => {
+                self.tree.write(pieces, pack.payload())?;
+                if !pieces.iter().any(|p| matches!(p, Piece::Failed { .. })) {
+                    let header = &pack.bytes[..pack.header];
+                    self.tree.note_pack(header, pack.payload().len());
+                }
+            }
         }
         tell(Stored::Pack(number), pack.bytes);
         Ok(())

@@ -6,10 +6,13 @@
 //! modes and times of directories, come at the end.
 
 mod ending;
+mod journal;
+mod kept;
 mod metadata;
 mod naming;
 mod partial;
 mod ranges;
+mod resuming;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +29,11 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use self::journal::{Journal, Record};
+pub use self::kept::Kept;
+use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
+use self::ranges::Ranges;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, Secret, safe_name};
@@ -37,6 +44,8 @@ const BATCH: usize = 256;
 /// Most files that are incomplete at once; each has an open descriptor. Packs may come in any
 /// order, but a receiver lacks runs of them, and a run leaves two files incomplete at most.
 const INCOMPLETE_MAX: usize = 256;
+/// Bytes of zeros that are written at once.
+const ZEROS: usize = 1 << 20;
 /// Write permissions of the group and of others.
 const WRITE_OTHERS: u32 = 0o022;
 
@@ -73,6 +82,20 @@ pub struct Tree {
     exposed: BTreeSet<u32>,
     /// Files of which only a part is there.
     incomplete: BTreeMap<u32, Partial>,
+    /// What is stored, for a later run; `None`: nothing is kept.
+    journal: Option<Journal>,
+    /// The journal's name.
+    id: Option<String>,
+    /// Whether the journal had a part of the set.
+    resumes: bool,
+    /// Entries that are there already and may be of an earlier run, so that they may be replaced.
+    ours: BTreeSet<u32>,
+    /// Packs that are on the disk and that the sender has not announced yet.
+    kept: KeptPacks,
+    /// Files of an earlier run that have their names, and what of them the sender has announced.
+    named: BTreeMap<u32, Ranges>,
+    /// Whether files have their names that may not be on the disk.
+    flushes_all: bool,
     /// Complete files that have no name yet.
     batch: Vec<Partial>,
     /// The directory that was opened last.
@@ -106,6 +129,13 @@ impl Tree {
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
             incomplete: BTreeMap::new(),
+            journal: None,
+            id: None,
+            resumes: false,
+            ours: BTreeSet::new(),
+            kept: KeptPacks::new(),
+            named: BTreeMap::new(),
+            flushes_all: false,
             batch: Vec::new(),
             last_directory: None,
             touched: BTreeSet::new(),
@@ -225,6 +255,9 @@ impl Tree {
             }
             self.make_place(entry)?;
         }
+        if let Some(journal) = &mut self.journal {
+            journal.add(&Record::Page(page.to_vec()));
+        }
         Ok(())
     }
 
@@ -233,6 +266,19 @@ impl Tree {
         match self.entry(entry).kind {
             Kind::File(len) => len,
             _ => 0,
+        }
+    }
+
+    /// Whether what is in an entry's place may be replaced.
+    fn may_replace(&self, entry: u32) -> bool {
+        self.destination.overwrite || self.ours.contains(&entry)
+    }
+
+    /// Length of a file in bytes; 0 for a number that no entry has.
+    fn len_if_any(&self, file: u32) -> u64 {
+        match (file as usize) < self.manifest.entries().len() {
+            true => self.len(file),
+            false => 0,
         }
     }
 
@@ -277,6 +323,7 @@ impl Tree {
                     "{} is a directory; name another destination",
                     self.path(entry).display()
                 ))),
+                (false, _) if self.may_be_ours(entry, &there, &name) => Ok(()),
                 (false, _) if self.destination.overwrite => Ok(()),
                 _ => Err(Error::Exists(self.path(entry))),
             },
@@ -303,6 +350,8 @@ impl Tree {
         pieces: &[Piece],
         bytes: &mut &[u8],
     ) -> Result<(), Error> {
+        let given: u64 = pieces.iter().map(Piece::size).sum();
+        let is_whole = given == self.len_if_any(file);
         for piece in pieces {
             self.check_announced(file)?;
             match piece {
@@ -311,7 +360,7 @@ impl Tree {
                     (here, *bytes) = bytes.split_at(*len as usize);
                     // What comes of a file that the sender could not read to its end is void.
                     if !self.failed.contains(&file) {
-                        let partial = self.extend(piece, *offset)?;
+                        let partial = self.extend(piece, *offset, is_whole)?;
                         let written = partial.file.write_all_at(here, *offset);
                         written.map_err(|e| self.error(file, "writing", e))?;
                         self.complete(file)?;
@@ -319,7 +368,7 @@ impl Tree {
                 }
                 Piece::Hole { offset, len, .. } => {
                     if !self.failed.contains(&file) {
-                        self.extend(piece, *offset)?;
+                        self.extend(piece, *offset, is_whole)?;
                         self.leave_hole(file, *offset, *len)?;
                         self.complete(file)?;
                     }
@@ -341,8 +390,13 @@ impl Tree {
     }
 
     /// Notes that a piece of a file comes, which begins at `offset`, and returns the file. It is
-    /// created with its first piece.
-    fn extend(&mut self, piece: &Piece, offset: u64) -> Result<&mut Partial, Error> {
+    /// created with its first piece, and needs no partial name if the pack is all of it.
+    fn extend(
+        &mut self,
+        piece: &Piece,
+        offset: u64,
+        is_whole: bool,
+    ) -> Result<&mut Partial, Error> {
         let file = piece.file();
         let (end, len) = (offset + piece.size(), self.len(file));
         let overlap = || absurd("pieces of a file that overlap or are too long");
@@ -353,17 +407,29 @@ impl Tree {
             return Err(absurd("a file that ends too early"));
         }
         if !self.incomplete.contains_key(&file) {
-            if self.incomplete.len() >= INCOMPLETE_MAX {
-                return Err(absurd("too many files that are not complete"));
+            if let Some(ranges) = self.named.remove(&file) {
+                self.unname(file, ranges)?;
+            } else if let Some(left) = self.partial(file) {
+                self.take_partial(file, left, Ranges::default())?;
+            } else {
+                let created = self.create(file, is_whole)?;
+                self.add_incomplete(created)?;
             }
-            let created = self.create(file)?;
-            self.incomplete.insert(file, created);
         }
         let partial = self.incomplete.get_mut(&file).ok_or_else(overlap)?;
         match partial.ranges.add(offset, end) {
             true => Ok(partial),
             false => Err(overlap()),
         }
+    }
+
+    /// Notes a file of which only a part is there.
+    fn add_incomplete(&mut self, partial: Partial) -> Result<(), Error> {
+        if self.incomplete.len() >= INCOMPLETE_MAX {
+            return Err(absurd("too many files that are not complete"));
+        }
+        self.incomplete.insert(partial.entry, partial);
+        Ok(())
     }
 
     /// Leaves a hole, where the file system can. The space may be allocated already.
@@ -373,7 +439,19 @@ impl Tree {
         };
         if count > 0 {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = sys::fallocate(&partial.file, punch, offset, count);
+            let punched = sys::fallocate(&partial.file, punch, offset, count);
+            // What an earlier run has left there must go.
+            if punched.is_err()
+                && partial.is_kept
+                && !is_hole(&partial.file, offset, offset + count)
+            {
+                let zeros = vec![0; ZEROS];
+                for at in (offset..offset + count).step_by(ZEROS) {
+                    let some = (offset + count - at).min(ZEROS as u64) as usize;
+                    let written = partial.file.write_all_at(&zeros[..some], at);
+                    written.map_err(|e| self.error(file, "writing", e))?;
+                }
+            }
         }
         // What follows a hole makes the file longer, unless nothing does.
         match self.len(file) {
@@ -395,12 +473,7 @@ impl Tree {
         let Some(partial) = self.incomplete.remove(&file) else {
             return Ok(());
         };
-        // What was written is read back for the proof.
-        let readable = match self.is_unreadable(file) {
-            true => Mode::RUSR,
-            false => Mode::empty(),
-        };
-        self.set_metadata(file, self.mode(file) | readable, &partial.file)?;
+        self.set_metadata(file, self.readable_mode(file), &partial.file)?;
         self.done[file as usize] = true;
         self.remaining -= 1;
         self.batch.push(partial);
@@ -414,7 +487,10 @@ impl Tree {
         if self.failed.insert(file) {
             self.done[file as usize] = true;
             self.remaining -= 1;
-            self.incomplete.remove(&file);
+            self.named.remove(&file);
+            if let Some(mut partial) = self.incomplete.remove(&file) {
+                partial.is_kept = false;
+            }
         }
         Ok(())
     }

@@ -16,13 +16,15 @@ pub struct Partial {
     /// Name of the file until it is complete; `None` if it has no name.
     pub name: Option<PathBuf>,
     pub directory: Arc<OwnedFd>,
+    /// Whether it stays for a later run.
+    pub is_kept: bool,
     /// What of it is written.
     pub ranges: Ranges,
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if let Some(name) = self.name.take() {
+        if let Some(name) = self.name.take().filter(|_| !self.is_kept) {
             let _ = sys::unlinkat(&*self.directory, &name, AtFlags::empty());
         }
     }
