@@ -230,10 +230,11 @@ fn say(out: &mut Output, event: &RecvEvent) {
             "{} are here from an earlier run, and are proven",
             units::bytes(*bytes)
         )),
-        RecvEvent::Joined { lacking: 0, .. } => out.say("Joined the transfer, which runs already"),
+        RecvEvent::Demoted => {
+            out.say("Too slow for the others: the rest comes when they have everything");
+        }
         RecvEvent::Joined { packs, lacking } => out.say(&format!(
-            "Joined the transfer, which runs already; {lacking} of {packs} packs come again after \
-             it"
+            "Joined the transfer, which runs already; {lacking} of {packs} packs come again"
         )),
         RecvEvent::Progress {
             seconds,

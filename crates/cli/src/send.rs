@@ -188,6 +188,7 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
         slow: match args.slow {
             Some(args::Slow::Wait) => Slow::Wait,
             Some(args::Slow::Alive) => Slow::Alive,
+            Some(args::Slow::Demote) => Slow::Demote,
             Some(args::Slow::Drop) => Slow::Drop,
             // A user at a terminal can watch and decide.
             None if std::io::stderr().is_terminal() && !args.net.quiet => Slow::Wait,
@@ -294,10 +295,20 @@ fn say(out: &mut Output, event: &SendEvent, args: &args::Send, options: &SendOpt
             "{receiver} takes part from now on, and lacks {}",
             units::bytes(*lacking)
         )),
+        SendEvent::Demoted {
+            receiver,
+            placed,
+            len,
+        } => out.say(&format!(
+            "! {receiver} is too slow for the others, and has {}: it catches up after them",
+            share(*placed, *len)
+        )),
         SendEvent::Slow { receiver } => {
             let what = match options.slow {
                 Slow::Wait => "with --slow drop the transfer would go on without it",
-                Slow::Alive => "it is dropped if this goes on; with --slow wait it would not be",
+                Slow::Alive | Slow::Demote => {
+                    "it is dropped if this goes on; with --slow wait it would not be"
+                }
                 Slow::Drop => "it is dropped",
             };
             out.say(&format!("! {receiver} keeps the others waiting ({what})"));
@@ -456,6 +467,7 @@ fn describe(report: &SendReport) -> String {
                 match r.part {
                     Part::Whole => r.reach.into(),
                     Part::Late => format!("{}, late", r.reach),
+                    Part::Demoted => format!("{}, demoted", r.reach),
                 },
                 share(r.placed, report.len),
                 format!("{:.2} s", r.seconds),

@@ -145,6 +145,11 @@ pub enum Slow {
     /// times the patience, has not joined by then, or has made no progress for six times what
     /// [`Slow::Drop`] grants.
     Alive,
+    /// Remove the receiver from the group, so that the others go on at full speed. It gets what it
+    /// has missed when they have everything. It is also slow if it is far behind the fastest for as
+    /// long as the patience. If it is slow again while it catches up, or the others have
+    /// everything, the rule is that of [`Slow::Alive`].
+    Demote,
     /// Go on without the receiver, which counts as failed.
     Drop,
 }

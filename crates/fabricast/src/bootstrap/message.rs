@@ -338,6 +338,9 @@ pub enum ToReceiver {
     Start(Start),
     /// See [`Join`].
     Join(Join),
+    /// The receiver is too slow for the others, and no member of the group any more. [`Join`]
+    /// follows when all packs have been announced.
+    Demoted,
     /// See [`Announced`].
     Pack(Announced),
     /// All files have been read, and all packs announced.

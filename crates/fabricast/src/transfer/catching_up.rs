@@ -57,6 +57,11 @@ impl CatchingUp {
         }
     }
 
+    /// Notes that the receiver was demoted, and is no member of the group any more.
+    pub fn leave(&mut self) {
+        self.stage = Stage::Outside;
+    }
+
     /// Notes that the receiver is a member of the group now. `packs` were announced before.
     pub fn join(&mut self, packs: u32) {
         self.stage = Stage::Listing(packs);
@@ -121,9 +126,19 @@ impl CatchingUp {
 
     /// Fetches the next page of the manifest, when the one before is stored.
     fn page(&mut self, table: &mut PackTable) -> Result<Option<Next>, Error> {
+        let is_here = |table: &mut PackTable, page| {
+            table
+                .get(page)
+                .is_some_and(|(_, pack)| pack == InTable::Here)
+        };
+        while is_here(table, self.pages) {
+            self.pages += 1; // it has come with the stream
+        }
         let number = self.pages;
-        let before = number.checked_sub(1).and_then(|n| table.get(n));
-        if before.is_some_and(|(_, pack)| pack != InTable::Here) {
+        if number
+            .checked_sub(1)
+            .is_some_and(|before| !is_here(table, before))
+        {
             return Ok(None);
         }
         let most = Header::len_of(0, PAGE_MAX) + PAGE_MAX;

@@ -121,7 +121,17 @@ pub enum SendEvent {
     },
     /// A file cannot be read, or has changed since it was listed. No receiver gets it.
     FileFailed(FileFailure),
-    /// A receiver that came late takes part from now on. It gets afterwards what it lacks.
+    /// A receiver is too slow for the others, which go on without it. It catches up after them.
+    Demoted {
+        /// Name of the receiver.
+        receiver: String,
+        /// Bytes that it has.
+        placed: u64,
+        /// Length of the file in bytes.
+        len: u64,
+    },
+    /// A receiver that came late, or was demoted, takes part from now on. It gets what it lacks
+    /// after the others.
     CatchingUp {
         /// Name of the receiver.
         receiver: String,
@@ -191,6 +201,8 @@ pub enum Part {
     Whole,
     /// It came when the transfer ran already.
     Late,
+    /// It was too slow for the others, left them, and catches up after them.
+    Demoted,
 }
 
 /// One line of the sender's table.
@@ -364,7 +376,9 @@ pub enum RecvEvent {
         /// Its bytes.
         bytes: u64,
     },
-    /// The receiver has come late and takes part from now on.
+    /// The receiver was too slow for the others, which go on without it. It catches up after them.
+    Demoted,
+    /// The receiver has come late, or was demoted, and takes part from now on.
     Joined {
         /// Number of packs that were sent before.
         packs: u32,

@@ -1,6 +1,7 @@
-//! Receivers that come when the transfer runs already: the sender's part (spec 5.9).
+//! Receivers that come when the transfer runs already, or were demoted: the sender's part (spec
+//! 5.9).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, NodeId};
 
@@ -10,13 +11,13 @@ use super::catch_up::Lacks;
 use super::events::{Part, SendEvent, State};
 use super::objections::{contradiction, small_datagrams, wrong_family};
 use super::plan::{Plan, admits_late};
-use super::receiver_table::{Member, Place, Stage};
+use super::receiver_table::{Member, Place, Stage, Wait};
 use super::seats::{host, no_seat, seats};
 use super::sender_session::SenderSession;
 use super::start_check::scheme_of;
 use crate::bootstrap::Event;
 use crate::bootstrap::message::{Announced, Join, Start, ToReceiver};
-use crate::config::{ReachRule, SendOptions};
+use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit};
 use crate::interface::Family;
 use crate::object::pack::Pack;
@@ -113,10 +114,70 @@ impl SenderSession<'_> {
         Ok(())
     }
 
+    /// Demotes a slow receiver, unless that helps nobody or cannot be done. Returns whether it is
+    /// demoted.
+    pub(super) fn demote(&mut self, at: usize) -> bool {
+        let member = &self.admission.members[at];
+        let needs = |m: &Member| m.in_group() && m.node != member.node && m.complete.is_none();
+        let may = member.place == Place::Member
+            && member.part != Part::Demoted
+            && member.stage == Stage::Receiving
+            && member.has_said
+            && self.plan.start.addresses.is_empty()
+            && self.admission.members.iter().any(needs);
+        if !may {
+            return false;
+        }
+        let member = &mut self.admission.members[at];
+        (member.part, member.place) = (Part::Demoted, Place::Aside);
+        (member.complete, member.waited) = (None, Duration::ZERO);
+        let node = member.node;
+        self.admission
+            .rendezvous
+            .say(member.peer, ToReceiver::Demoted);
+        (self.tell)(SendEvent::Demoted {
+            receiver: member.name(),
+            placed: member.placed,
+            len: self.plan.len,
+        });
+        self.command(Command::MemberRemove { group: ALL, node });
+        true
+    }
+
+    /// Demotes the members that have been far behind the fastest one for longer than the patience.
+    pub(super) fn demote_far_behind(&mut self, now: Instant) {
+        if self.options.slow != Slow::Demote {
+            return;
+        }
+        let start = &self.plan.start;
+        let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
+        let members = self.admission.members.iter();
+        let fastest = members.filter(|m| m.in_group()).map(|m| m.placed).max();
+        for at in 0..self.admission.members.len() {
+            let member = &mut self.admission.members[at];
+            let is_behind = member.in_group() && fastest.is_some_and(|f| member.placed + far < f);
+            let since = match is_behind {
+                true => *member.behind.get_or_insert(now),
+                false => {
+                    member.behind = None;
+                    continue;
+                }
+            };
+            if now - since > self.options.patience {
+                self.slow(at, Wait::behind(self.options.patience));
+            }
+        }
+    }
+
     /// Admits the receivers that wait for it to the group.
     pub(super) fn admit_waiting(&mut self) {
-        let members = self.admission.members.iter();
-        let waiting = members.filter(|m| m.active() && m.place == Place::Waiting);
+        let has_ended = self.root.is_some();
+        let waits = |m: &Member| match m.place {
+            Place::Waiting => m.active(),
+            Place::Aside => m.active() && has_ended,
+            _ => false,
+        };
+        let waiting = self.admission.members.iter().filter(|m| waits(m));
         let waiting: Vec<NodeId> = waiting.map(|m| m.node).collect();
         for node in waiting {
             self.admit(node);
@@ -146,6 +207,7 @@ impl SenderSession<'_> {
         let member = &mut self.admission.members[at];
         (member.place, member.has_said) = (Place::Member, false);
         (member.lacks, member.sent) = (Lacks::before(packs), 0);
+        let is_told = std::mem::replace(&mut member.knows_end, self.root.is_some());
         let peer = member.peer;
         let join = ToReceiver::Join(Join {
             slot: admission.slot.index,
@@ -155,7 +217,7 @@ impl SenderSession<'_> {
             packs,
         });
         self.admission.rendezvous.say(peer, join);
-        if self.root.is_some() {
+        if self.root.is_some() && !is_told {
             self.admission.rendezvous.say(peer, self.end_message());
         }
     }
@@ -235,7 +297,7 @@ impl SenderSession<'_> {
                 continue;
             }
             member.place = Place::Done;
-            member.waited = std::time::Duration::ZERO;
+            member.waited = Duration::ZERO;
             let node = member.node;
             self.command(Command::MemberRemove { group: ALL, node });
         }

@@ -289,6 +289,20 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
+    /// Leaves the group, since the sender says so. What was posted has not come.
+    fn leave_group(&mut self) -> Result<(), Error> {
+        let left = Command::GroupRemove(ALL);
+        let left = self.driver.command(self.clock.now(), left);
+        left.map_err(refused)?;
+        for posted in self.posted.drain(..) {
+            self.packs.set(posted.number, pack_table::Pack::Lacking);
+            self.lent.push((posted.op, 0));
+        }
+        self.catching_up.leave();
+        (self.tell)(RecvEvent::Demoted);
+        Ok(())
+    }
+
     /// Goes on with joining.
     fn catch_up(&mut self) -> Result<(), Error> {
         let is_repairing = self.repair.is_some();
@@ -452,6 +466,9 @@ impl<'a> ReceiverSession<'a> {
             Heard::Message(ToReceiver::Pack(announced)) => self.announced(&announced)?,
             Heard::Message(ToReceiver::Join(join)) if self.catching_up.is_outside() => {
                 self.join(join)?;
+            }
+            Heard::Message(ToReceiver::Demoted) if self.catching_up.is_inside() => {
+                self.leave_group()?;
             }
             Heard::Message(ToReceiver::End { packs, key })
                 if self.end.is_none() && packs as usize == self.packs.len() =>
@@ -622,7 +639,7 @@ impl<'a> ReceiverSession<'a> {
                 }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: self.driver.counters().written.min(self.len),
+                    placed: (self.kept.bytes + self.driver.counters().written).min(self.len),
                     len: self.len,
                 });
             }

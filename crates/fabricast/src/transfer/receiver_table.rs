@@ -58,6 +58,7 @@ pub struct Wait {
 
 impl Wait {
     const STANDS: &str = "it did not get on";
+    const BEHIND: &str = "it was far behind the others";
     const STORES: &str = "it proved and stored the file";
 
     fn new(what: &'static str, lasted: Duration, limit: Duration) -> Wait {
@@ -71,6 +72,11 @@ impl Wait {
     /// The wait of the core, which has lasted as long as it may.
     pub fn placing(limit: Duration) -> Wait {
         Wait::new(Wait::STANDS, limit, limit)
+    }
+
+    /// The wait for a receiver that has been far behind, for as long as it may.
+    pub fn behind(limit: Duration) -> Wait {
+        Wait::new(Wait::BEHIND, limit, limit)
     }
 
     /// Whether the wait has lasted longer than `times` times its limit.
@@ -137,6 +143,8 @@ pub enum Place {
     Outside,
     /// It is no member, and waits to be admitted.
     Waiting,
+    /// It was demoted, and is admitted when all packs have been announced.
+    Aside,
     /// It is a member.
     Member,
     /// It is no member any more, since it has everything.
@@ -189,6 +197,10 @@ pub struct Member {
     pub has_said: bool,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
+    /// Since when it has been far behind the fastest receiver.
+    pub behind: Option<Instant>,
+    /// Whether it was told that all packs have been announced.
+    pub knows_end: bool,
 }
 
 impl Member {
@@ -228,6 +240,8 @@ impl Member {
             lacks: Lacks::default(),
             has_said: true,
             sent: 0,
+            behind: None,
+            knows_end: false,
         }
     }
 

@@ -24,7 +24,7 @@ impl SenderSession<'_> {
                     let placed = match m.part {
                         // What is sent again comes after the stream.
                         Part::Whole => status.placed,
-                        Part::Late => {
+                        Part::Late | Part::Demoted => {
                             let lacking = due + self.catch_up.lacking(&m.lacks);
                             self.packs.1.saturating_sub(lacking)
                         }

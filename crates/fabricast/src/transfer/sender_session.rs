@@ -305,6 +305,9 @@ impl<'a> SenderSession<'a> {
         self.phase = Phase::Ended;
         let end = self.end_message();
         self.admission.say_group(&end);
+        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
+            member.knows_end = true;
+        }
         self.root = Some(self.hasher.finalize().to_hex().to_string());
         self.total = Some(self.packs.1);
     }
@@ -384,13 +387,16 @@ impl<'a> SenderSession<'a> {
     }
 
     /// Handles a receiver that keeps the others waiting: reports it, or removes it.
-    fn slow(&mut self, at: usize, wait: Wait) {
-        let member = &mut self.admission.members[at];
+    pub(super) fn slow(&mut self, at: usize, wait: Wait) {
+        let member = &self.admission.members[at];
         if !member.active() || member.slow {
             return;
         }
-        match self.options.slow {
-            Slow::Wait | Slow::Alive => {
+        let rule = self.options.slow;
+        match rule {
+            Slow::Demote if self.demote(at) => {}
+            Slow::Wait | Slow::Alive | Slow::Demote => {
+                let member = &mut self.admission.members[at];
                 member.slow = true;
                 let receiver = member.name();
                 (self.tell)(SendEvent::Slow { receiver });
@@ -578,7 +584,7 @@ impl<'a> SenderSession<'a> {
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
             let joining = match member.part {
-                Part::Whole => joining,
+                Part::Whole | Part::Demoted => joining,
                 Part::Late => Some(member.since),
             };
             let mut waits = member.waits(now, self.options.patience, joining, self.total);
@@ -588,6 +594,7 @@ impl<'a> SenderSession<'a> {
             }
             self.evict(at, now, all);
         }
+        self.demote_far_behind(now);
         self.tell_unanswered(now);
         let notices: Vec<String> = notices(&mut self.driver).collect();
         for text in notices {
