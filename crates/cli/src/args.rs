@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
@@ -207,6 +207,14 @@ pub enum Command {
     },
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Late {
+    /// It joins the others, and gets afterwards what it has missed
+    Admit,
+    /// It is refused
+    Refuse,
+}
+
 #[derive(clap::Args, Debug)]
 pub struct Send {
     /// The files and directories to send
@@ -261,6 +269,9 @@ pub struct Send {
         help_heading = "Start",
     )]
     pub per_host: u32,
+    /// What to do about a receiver that comes when the transfer runs already
+    #[arg(long, value_enum, default_value = "admit")]
+    pub late: Late,
     /// Do not announce the transfer on the network; receivers then need --from
     #[arg(long)]
     pub no_announce: bool,

@@ -1,11 +1,12 @@
 //! The end of a transfer, for `send` and `copy`: the table, the summary, the exit code.
 
 use fabricast::error::exit;
-use fabricast::transfer::{SendFailure, SendReport, State};
+use fabricast::transfer::{Part, SendFailure, SendReport, State};
 use fabricast_console::{table, units};
 use serde_json::{Value, json};
 
 use crate::output::Output;
+use crate::sending::share;
 use crate::settings::with_options;
 
 /// What has become of a host on which `copy` was to start a receiver.
@@ -109,7 +110,7 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         return String::new(); // no receiver came
     }
     let absent = hosts.iter().filter(|h| h.is_absent).map(|h| {
-        let cells = [&*h.host, "ABSENT", "nothing", "", "", ""];
+        let cells = [&*h.host, "ABSENT", "nothing", "", "", "", ""];
         cells.map(String::from).to_vec()
     });
     let rows: Vec<Vec<String>> = report
@@ -127,7 +128,12 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
             vec![
                 r.receiver.clone(),
                 state.into(),
-                r.reach.into(),
+                match r.part {
+                    Part::Whole => r.reach.into(),
+                    Part::Late => format!("{}, late", r.reach),
+                    Part::Demoted => format!("{}, demoted", r.reach),
+                },
+                share(r.placed, report.len),
                 format!("{:.2} s", r.seconds),
                 r.repairs.to_string(),
                 r.statistics.mended.to_string(),
@@ -135,7 +141,9 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         })
         .chain(absent)
         .collect();
-    let head = ["receiver", "state", "reach", "time", "resent", "mended"];
+    let head = [
+        "receiver", "state", "reach", "has", "time", "resent", "mended",
+    ];
     let mut text = table(&head, &rows);
     for r in report.receivers.iter().chain(&report.refused) {
         if let Some(reason) = &r.reason {

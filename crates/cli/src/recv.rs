@@ -236,6 +236,16 @@ fn say(out: &mut Output, event: &RecvEvent) {
             shown(path)
         )),
         RecvEvent::Started { .. } => out.say("Receiving"),
+        RecvEvent::Resumed { bytes } => out.say(&format!(
+            "{} are here from an earlier run, and are proven",
+            units::bytes(*bytes)
+        )),
+        RecvEvent::Demoted => {
+            out.say("Too slow for the others: the rest comes when they have everything");
+        }
+        RecvEvent::Joined { packs, lacking } => out.say(&format!(
+            "Joined the transfer, which runs already; {lacking} of {packs} packs come again"
+        )),
         RecvEvent::Progress {
             seconds,
             placed,

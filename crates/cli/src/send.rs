@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use fabricast::config::{SendOptions, StartRule};
+use fabricast::config::{Late, SendOptions, StartRule};
 use fabricast::object::safe_name;
 use fabricast::text::escaped;
 use fabricast::transfer::{self, SendEvent};
@@ -72,6 +72,10 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
     SendOptions {
         port: args.port,
         per_host: args.per_host as usize,
+        late: match args.late {
+            args::Late::Admit => Late::Admit,
+            args::Late::Refuse => Late::Refuse,
+        },
         announce: !args.no_announce,
         ..sending::options(&args.how, start, interrupt)
     }

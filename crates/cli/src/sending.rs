@@ -101,6 +101,7 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
         slow: match how.slow {
             Some(args::Slow::Wait) => Slow::Wait,
             Some(args::Slow::Alive) => Slow::Alive,
+            Some(args::Slow::Demote) => Slow::Demote,
             Some(args::Slow::Drop) => Slow::Drop,
             // A user at a terminal can watch and decide.
             None if std::io::stderr().is_terminal() && !how.net.quiet => Slow::Wait,
@@ -191,10 +192,24 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
         SendEvent::Path { receiver, .. } => out.say(&format!("multicast reaches {receiver} now")),
         SendEvent::Streaming { .. } => {}
         SendEvent::Progress { .. } => show_progress(out, event),
+        SendEvent::CatchingUp { receiver, lacking } => out.say(&format!(
+            "{receiver} takes part from now on, and lacks {}",
+            units::bytes(*lacking)
+        )),
+        SendEvent::Demoted {
+            receiver,
+            placed,
+            len,
+        } => out.say(&format!(
+            "! {receiver} is too slow for the others, and has {}: it catches up after them",
+            share(*placed, *len)
+        )),
         SendEvent::Slow { receiver } => {
             let what = match options.slow {
                 Slow::Wait => "with --slow drop the transfer would go on without it",
-                Slow::Alive => "it is dropped if this goes on; with --slow wait it would not be",
+                Slow::Alive | Slow::Demote => {
+                    "it is dropped if this goes on; with --slow wait it would not be"
+                }
                 Slow::Drop => "it is dropped",
             };
             out.say(&format!("! {receiver} keeps the others waiting ({what})"));
@@ -207,6 +222,14 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
             receiver, reason, ..
         } => out.say(&format!("! {receiver}: {reason}")),
         SendEvent::Notice { text } => out.say(&format!("note: {text}")),
+    }
+}
+
+/// A part of `len` bytes in percent.
+pub fn share(part: u64, len: u64) -> String {
+    match len {
+        0 => "100%".into(),
+        len => format!("{}%", part * 100 / len),
     }
 }
 
@@ -225,18 +248,13 @@ fn show_progress(out: &mut Output, event: &SendEvent) {
     else {
         return;
     };
-    let share = |n: &u64| match len {
-        0 => 100,
-        len => n * 100 / len,
-    };
     let text = format!(
-        "{} of {}  slowest {}% median {}% fastest {}%  {}  {repairs} repairs  {verified} \
-         done",
+        "{} of {}  slowest {} median {} fastest {}  {}  {repairs} repairs  {verified} done",
         units::bytes(*slowest),
         units::bytes(*len),
-        share(slowest),
-        share(median),
-        share(fastest),
+        share(*slowest, *len),
+        share(*median, *len),
+        share(*fastest, *len),
         units::bits(rate.unwrap_or(0) as f64),
     );
     out.progress(*slowest, *len, text);

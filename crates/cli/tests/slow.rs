@@ -1,5 +1,6 @@
-//! Receivers that fall silent in phases in which only control messages are awaited. A receiver in
-//! this process stops in its callback, at a point that no signal could hit so exactly.
+//! Receivers that fall silent in phases in which only control messages are awaited, and slow ones
+//! that catch up. A receiver in this process stops in its callback, at a point that no signal could
+//! hit so exactly.
 
 mod common;
 
@@ -11,6 +12,8 @@ use common::{Run, Scratch, receiver, same, sender};
 use fabricast::config::RecvOptions;
 use fabricast::error::Error;
 use fabricast::transfer::{self, RecvEvent, RecvReport};
+use rustix::process::Signal;
+use serde_json::json;
 
 /// A receiver that stops when it has everything, before it reports that.
 struct Stopped {
@@ -103,4 +106,78 @@ fn a_source_that_all_have_is_let_go() {
     stopped.end.join().unwrap().unwrap();
     send.end().expect(0);
     same(&source, &dir.path("copy"));
+}
+
+/// A sender by the rule `demote` with two receivers, and a third one, which is slow.
+fn demoting(dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
+    let source = dir.file("source", 60_000_000);
+    let fixed = ["--no-announce", "--min-receivers", "3", "--rate", "30MB/s"];
+    let rule = ["--slow", "demote", "--patience", patience];
+    let (mut send, address) = sender(&source, &[&fixed[..], &rule].concat());
+    let slow = receiver(&address, "slow", &dir.path("slow"), args);
+    let good = ["a", "b"].map(|name| receiver(&address, name, &dir.path(name), &[]));
+    send.until_share_of("fastest", 20);
+    (send, slow, good)
+}
+
+/// The others have everything; the slow receiver has it in the end.
+fn catches_up(dir: &Scratch, send: Run, slow: Run) {
+    let end = slow.end().expect(0);
+    assert_eq!(end.all("demoted").count(), 1);
+    assert!(end.one("joined")["lacking"].as_u64() > Some(0));
+    same(&dir.path("source"), &dir.path("slow"));
+    let sent = send.end().expect(0);
+    let result = sent.result("slow");
+    assert_eq!(result["state"], "verified");
+    assert_eq!(result["part"], "demoted");
+    assert_eq!(sent.result("a")["part"], "whole");
+    let last = sent.all("verified").last().unwrap();
+    assert_eq!(last["receiver"], "slow");
+}
+
+#[test]
+fn one_that_stops_is_demoted_and_catches_up() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "1s", &[]);
+    slow.signal(Signal::STOP);
+    let demoted = send.until("demoted", |e| e["receiver"] == "slow");
+    assert!(demoted["placed"].as_u64() < demoted["len"].as_u64());
+    for run in good {
+        run.end().expect(0); // while it stands still
+    }
+    slow.signal(Signal::CONT);
+    catches_up(&dir, send, slow);
+}
+
+/// A receiver that loses most packets makes progress all the time. It is demoted since it is far
+/// behind.
+#[test]
+fn one_that_is_far_behind_is_demoted_and_catches_up() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "500ms", &["--inject-loss", "70"]);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    for run in good {
+        run.end().expect(0);
+    }
+    catches_up(&dir, send, slow);
+}
+
+/// One that is demoted and killed is lost, and the others have everything.
+#[test]
+fn one_that_is_demoted_and_killed_is_lost() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "1s", &[]);
+    slow.signal(Signal::STOP);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    slow.signal(Signal::KILL);
+    for run in good {
+        run.end().expect(0);
+    }
+    let sent = send.end().expect(4);
+    let result = sent.result("slow");
+    assert_eq!(
+        (&result["state"], &result["part"]),
+        (&json!("lost"), &json!("demoted"))
+    );
+    assert!(result["placed"].as_u64() < sent.one("summary")["len"].as_u64());
 }

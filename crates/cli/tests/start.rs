@@ -69,10 +69,11 @@ fn a_sender_that_never_starts() {
 }
 
 #[test]
-fn who_comes_late_is_told() {
+fn who_comes_late_is_told_if_that_is_the_rule() {
     let dir = Scratch::new();
     let source = dir.file("source", SIZE);
-    let (mut send, address) = sender(&source, &steady("1"));
+    let args = [&steady("1")[..], &["--late", "refuse"]].concat();
+    let (mut send, address) = sender(&source, &args);
     let recv = receiver(&address, "r0", &dir.path("copy-0"), &[]);
     send.until_share(5);
     let late = receiver(&address, "r1", &dir.path("copy-1"), &[]);

@@ -146,8 +146,22 @@ pub enum Slow {
     /// times the patience, has not joined by then, or has made no progress for six times what
     /// [`Slow::Drop`] grants.
     Alive,
+    /// Remove the receiver from the group, so that the others go on at full speed. It gets what it
+    /// has missed when they have everything. It is also slow if it is far behind the fastest for as
+    /// long as the patience. If it is slow again while it catches up, or the others have
+    /// everything, the rule is that of [`Slow::Alive`].
+    Demote,
     /// Go on without the receiver, which counts as failed.
     Drop,
+}
+
+/// What becomes of receivers that come when the transfer runs already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Late {
+    /// They join the group, and get afterwards what they have missed.
+    Admit,
+    /// They are refused.
+    Refuse,
 }
 
 /// How the sender reaches receivers.
@@ -287,6 +301,8 @@ pub struct SendOptions {
     pub rate: Option<u64>,
     /// What to do about slow receivers.
     pub slow: Slow,
+    /// What becomes of receivers that come late.
+    pub late: Late,
     /// How long a receiver may keep the others waiting.
     pub patience: Duration,
     /// Whether to announce the transfer, so that receivers need no address.
@@ -315,6 +331,7 @@ impl Default for SendOptions {
             scheme: "auto".into(),
             rate: None,
             slow: Slow::Wait,
+            late: Late::Admit,
             patience: Duration::from_secs(10),
             announce: true,
             keys: None,

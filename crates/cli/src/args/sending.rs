@@ -17,6 +17,9 @@ pub enum Slow {
     /// Wait for it while it makes progress at times. Drop it after six times --patience without
     /// progress, or after three times if it is silent or has not joined
     Alive,
+    /// Go on without it, and let it catch up when the others have everything. If it is slow again
+    /// then, as with alive
+    Demote,
     /// Drop it at once, and go on without it
     Drop,
 }

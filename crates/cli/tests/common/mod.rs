@@ -6,6 +6,7 @@ pub mod attacks;
 pub mod control;
 pub mod hosts;
 pub mod place;
+pub mod tree;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -224,7 +225,7 @@ impl Run {
         );
     }
 
-    /// Waits until the slowest receiver has this share of the file, in percent.
+    /// Waits until the slowest receiver, or this receiver, has this share of the file, in percent.
     pub fn until_share(&mut self, percent: u64) {
         self.until("progress", |e| {
             let key = if e["slowest"].is_u64() {
@@ -232,8 +233,20 @@ impl Run {
             } else {
                 "placed"
             };
-            e[key].as_u64() >= e["len"].as_u64().map(|len| len * percent / 100)
+            has_share(e, key, percent)
         });
+    }
+
+    /// Waits until the progress that is called `key` has this share of the file, in percent.
+    pub fn until_share_of(&mut self, key: &str, percent: u64) {
+        self.until("progress", |e| has_share(e, key, percent));
+    }
+
+    /// The last event of this name so far.
+    #[track_caller]
+    pub fn last(&self, kind: &str) -> &Value {
+        let mut all = self.events.iter().rev();
+        all.find(|e| e["event"] == kind).unwrap()
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -262,6 +275,11 @@ impl Run {
             stderr,
         }
     }
+}
+
+fn has_share(progress: &Value, key: &str, percent: u64) -> bool {
+    let len = progress["len"].as_u64();
+    progress[key].as_u64() >= len.map(|len| len * percent / 100)
 }
 
 impl Drop for Run {

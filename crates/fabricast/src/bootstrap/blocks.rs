@@ -16,6 +16,10 @@ pub trait Blocks: Send + Sync {
 impl Blocks for PackIndex {
     fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
         let pack = need.pack;
+        if need.list {
+            self.list(pack, into);
+            return Ok(());
+        }
         let Some(block) = need.block else {
             return self.header(pack, into);
         };

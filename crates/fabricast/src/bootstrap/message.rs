@@ -18,6 +18,9 @@
 //!         ←───────────────────────────── Bye
 //! ```
 //!
+//! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
+//! (`Need`), and says what it has of that (`Has`).
+//!
 //! Unknown fields are ignored; unknown messages close the connection. Decoding removes from texts
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of
 //! files stay as they come, and are escaped where they are shown.
@@ -26,6 +29,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::frame::{HEAD, MESSAGE_MAX, put_message};
 use super::psk::{Mac, Nonce};
+use crate::object::PackRecord;
 pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
@@ -104,6 +108,10 @@ pub struct Welcome {
     pub tops: u32,
     /// Number of entries of the manifest.
     pub entries: u32,
+    /// BLAKE3 hash of the entries, in hexadecimal ([`crate::object::manifest::Manifest::digest`]).
+    /// Empty: the receiver keeps nothing for a later run.
+    #[serde(default, deserialize_with = "text")]
+    pub manifest: String,
     /// Bytes of a hash block; each block of a pack has one hash in the pack's header.
     pub block: u32,
     /// Shows that the sender knows the receiver's key, if the receiver has one.
@@ -130,6 +138,10 @@ pub struct Start {
     pub scheme: String,
     /// The members' addresses for datagrams if members repair for each other; otherwise empty.
     pub addresses: Vec<NodeAddress>,
+    /// Whether the transfer runs already. Then [`ToReceiver::Join`] follows when the receiver is
+    /// ready.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
 }
 
 impl Start {
@@ -160,10 +172,54 @@ pub struct Announced {
     /// BLAKE3 hash of its header, in hexadecimal: 64 digits.
     #[serde(deserialize_with = "text")]
     pub hash: String,
+    /// Number of the pack, if it was sent before and is sent again. A receiver that has it declines
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<u32>,
+}
+
+impl Announced {
+    /// Announces the pack with this record, which is sent for the first time or `again`.
+    pub fn new(record: &PackRecord, again: Option<u32>) -> Announced {
+        Announced {
+            len: record.len,
+            header: record.header,
+            hash: blake3::Hash::from(record.hash).to_hex().to_string(),
+            again,
+        }
+    }
+
+    /// The record that is announced; `None` if it makes no sense.
+    pub fn record(&self) -> Option<PackRecord> {
+        let hash = blake3::Hash::from_hex(&self.hash).ok()?;
+        let record = PackRecord {
+            len: self.len,
+            header: self.header,
+            hash: hash.into(),
+        };
+        record.is_sound().then_some(record)
+    }
+}
+
+/// Admits a receiver to the group, from the next pack on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Join {
+    /// Number of the receiver's slot.
+    pub slot: u16,
+    /// Epoch of the slot.
+    pub epoch: u16,
+    /// Number of the first packet that the receiver gets.
+    pub first: u32,
+    /// Number of slots.
+    pub receivers: u32,
+    /// Number of packs that were announced before, to others. The receiver says which of them it
+    /// has ([`ToSender::Has`]), and gets the others again.
+    pub packs: u32,
 }
 
 /// A receiver's request to send a part of a pack again: the header (no `block`), the hashes of a
-/// block's pieces (`hashes`), some pieces (`pieces`), or a whole block (neither).
+/// block's pieces (`hashes`), some pieces (`pieces`), or a whole block (neither). Or for a list of
+/// packs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Need {
     /// Number of the pack.
@@ -176,6 +232,10 @@ pub struct Need {
     /// Numbers of the wanted pieces, in increasing order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pieces: Vec<u32>,
+    /// Whether the receiver wants the records of packs, from `pack` on
+    /// ([`crate::object::PackRecord`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub list: bool,
 }
 
 /// Counters of a receiver, for the sender's table.
@@ -205,6 +265,8 @@ pub enum ToSender {
         /// Shows that the receiver knows its key.
         mac: Mac,
     },
+    /// The receiver proves what an earlier run has left, and is not prepared yet.
+    Preparing,
     /// The receiver has space for the file and waits for the start. Only now does it count.
     Prepared,
     /// The receiver has joined and posted.
@@ -216,6 +278,16 @@ pub enum ToSender {
     Unanswered {
         /// Node number of the other receiver.
         node: u32,
+    },
+    /// After [`ToReceiver::Join`]: which of the packs that were sent before the receiver has. It
+    /// lacks the others.
+    Has {
+        /// Numbers of packs: where a run begins, and where it ends. At most
+        /// [`ToSender::RUNS_MAX`].
+        runs: Vec<(u32, u32)>,
+        /// Whether more such messages follow.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        more: bool,
     },
     /// The receiver has all bytes, and proves and stores them.
     Working {
@@ -243,15 +315,20 @@ pub enum ToSender {
 }
 
 impl ToSender {
+    /// Most runs of one [`ToSender::Has`], which is then no longer than the sender takes.
+    pub const RUNS_MAX: usize = 128;
+
     /// The words for a message that came when it is not allowed.
     pub fn out_of_turn(&self) -> String {
         let what = match self {
             ToSender::Hello(_) => "hello",
             ToSender::Response { .. } => "response",
+            ToSender::Preparing => "preparing",
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
             ToSender::Need(_) => "need",
             ToSender::Unanswered { .. } => "unanswered",
+            ToSender::Has { .. } => "has",
             ToSender::Working { .. } => "working",
             ToSender::Verified { .. } => "verified",
             ToSender::Failed { .. } => "failed",
@@ -281,6 +358,11 @@ pub enum ToReceiver {
     },
     /// See [`Start`].
     Start(Start),
+    /// See [`Join`].
+    Join(Join),
+    /// The receiver is too slow for the others, and no member of the group any more. [`Join`]
+    /// follows when all packs have been announced.
+    Demoted,
     /// See [`Announced`].
     Pack(Announced),
     /// All files have been read, and all packs announced.

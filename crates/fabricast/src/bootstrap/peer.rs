@@ -310,6 +310,9 @@ fn exists(need: &Need, blocks: &dyn Blocks) -> bool {
     let Some(len) = blocks.payload_len(need.pack) else {
         return false;
     };
+    if need.list && (need.block.is_some() || need.hashes) {
+        return false;
+    }
     let Some(block) = need.block else {
         return !need.hashes && need.pieces.is_empty();
     };

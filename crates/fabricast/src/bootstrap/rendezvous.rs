@@ -140,7 +140,7 @@ impl Rendezvous {
         self.command(Command::Say {
             to: peers.into_iter().collect(),
             frame: framed(message),
-            proving: matches!(message, ToReceiver::Pack(_)),
+            proving: matches!(message, ToReceiver::Pack(_) | ToReceiver::Join(_)),
         });
     }
 

@@ -58,6 +58,7 @@ fn announced() -> ToReceiver {
         len: 1,
         header: 1,
         hash: String::new(),
+        again: None,
     })
 }
 
@@ -250,6 +251,7 @@ fn need_of(pack: u32, block: u64, hashes: bool, pieces: &[u32]) -> Vec<u8> {
         block: Some(block),
         hashes,
         pieces: pieces.to_vec(),
+        list: false,
     }))
 }
 

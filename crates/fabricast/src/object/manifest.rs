@@ -183,6 +183,18 @@ impl Manifest {
         Ok(())
     }
 
+    /// The BLAKE3 hash of all entries as pages carry them, one behind the other: what a set is told
+    /// apart from others by.
+    pub fn digest(&self) -> blake3::Hash {
+        let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::new());
+        for entry in &self.entries {
+            bytes.clear();
+            encode(entry, &mut bytes);
+            hasher.update(&bytes);
+        }
+        hasher.finalize()
+    }
+
     /// Appends entries to `page`, from number `from` on, as many as fit. Returns the number of the
     /// first one that does not.
     pub fn put_page(&self, from: u32, page: &mut Vec<u8>) -> u32 {

@@ -125,15 +125,17 @@ pub mod pack;
 mod pack_index;
 mod packer;
 mod possession;
+mod repacker;
 mod source_set;
 mod tree;
 pub use disk_space::{LEN_MAX, check_space};
 pub use file_name::{parent, safe_name};
-pub use pack_index::PackIndex;
+pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
+pub use repacker::Repacker;
 pub use source_set::SourceSet;
-pub use tree::{Destination, Tree};
+pub use tree::{Destination, Kept, Tree};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {

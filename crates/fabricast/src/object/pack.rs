@@ -59,6 +59,31 @@ pub enum Piece {
     },
 }
 
+impl Piece {
+    /// Number of its file in the manifest.
+    pub fn file(&self) -> u32 {
+        match self {
+            Piece::Bytes { file, .. } | Piece::Hole { file, .. } | Piece::Failed { file, .. } => {
+                *file
+            }
+        }
+    }
+
+    /// Bytes of the file that it is, holes included.
+    pub fn size(&self) -> u64 {
+        match self {
+            Piece::Bytes { len, .. } => (*len).into(),
+            Piece::Hole { len, .. } => *len,
+            Piece::Failed { .. } => 0,
+        }
+    }
+
+    /// Whether the file ends with it.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Piece::Bytes { last, .. } | Piece::Hole { last, .. } if *last)
+    }
+}
+
 /// What the bytes of a pack are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {

@@ -1,11 +1,12 @@
 //! The packs that have been sent, so that their parts can be read again for receivers that got
 //! them damaged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::pack::{Content, Header, Pack, Piece};
+use super::manifest::take;
+use super::pack::{Content, HEADER_MAX, Header, PACK_MAX, Pack, Piece};
 use super::source_set::SourceSet;
 use super::{BLOCK, HASH, PIECE, blocks, poisoned};
 
@@ -15,6 +16,60 @@ const PIECE_LISTS: usize = 1024;
 
 /// Hashes of the pieces of blocks, by pack and block.
 type PieceHashes = BTreeMap<(u32, u64), Arc<[u8]>>;
+
+/// What is announced of a pack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PackRecord {
+    /// Bytes of the pack, its header included.
+    pub len: u32,
+    /// Bytes of its header.
+    pub header: u32,
+    /// BLAKE3 hash of its header.
+    pub hash: [u8; HASH],
+}
+
+impl PackRecord {
+    /// Length of an encoded record in bytes.
+    pub const LEN: usize = 8 + HASH;
+    /// Most records of one list, which fit in a block.
+    pub const LISTED: usize = BLOCK / PackRecord::LEN;
+
+    /// What is announced of this pack.
+    pub fn of(pack: &Pack) -> PackRecord {
+        PackRecord {
+            len: pack.bytes.len() as u32,
+            header: pack.header as u32,
+            hash: pack.hash().into(),
+        }
+    }
+
+    /// Appends the record to a list.
+    pub fn put(&self, list: &mut Vec<u8>) {
+        list.extend(self.len.to_be_bytes());
+        list.extend(self.header.to_be_bytes());
+        list.extend(self.hash);
+    }
+
+    /// The records of a list; `None` if it is cut off, or a length makes no sense.
+    pub fn decode(mut list: &[u8]) -> Option<Vec<PackRecord>> {
+        let mut records = Vec::new();
+        while !list.is_empty() {
+            let record = PackRecord {
+                len: u32::from_be_bytes(take(&mut list)?),
+                header: u32::from_be_bytes(take(&mut list)?),
+                hash: take(&mut list)?,
+            };
+            records.push(record.is_sound().then_some(record)?);
+        }
+        Some(records)
+    }
+
+    /// Whether a pack can have these lengths.
+    pub fn is_sound(&self) -> bool {
+        let (len, header) = (self.len as usize, self.header as usize);
+        (1..=HEADER_MAX).contains(&header) && (header..=header + PACK_MAX).contains(&len)
+    }
+}
 
 /// The packs that have been sent, without the bytes of files.
 pub struct PackIndex {
@@ -27,12 +82,32 @@ pub struct PackIndex {
 }
 
 /// A pack that has been sent.
+#[derive(Clone)]
 struct Sent {
+    /// Its record, as it was first announced.
+    record: PackRecord,
     header: Vec<u8>,
     /// The payload of a page of the manifest.
     page: Vec<u8>,
     /// Length of the payload in bytes.
     len: u64,
+}
+
+impl Sent {
+    fn new(pack: &Pack, record: PackRecord) -> Sent {
+        let payload = pack.payload();
+        let header = pack.bytes[..pack.header].to_vec();
+        let page = match Header::decode(&header, payload.len()).map(|h| h.content) {
+            Some(Content::Page) => payload.to_vec(),
+            _ => Vec::new(),
+        };
+        Sent {
+            record,
+            header,
+            page,
+            len: payload.len() as u64,
+        }
+    }
 }
 
 impl PackIndex {
@@ -48,21 +123,55 @@ impl PackIndex {
 
     /// Notes the next pack.
     pub fn add(&self, pack: &Pack) {
-        let payload = pack.payload();
-        let header = pack.bytes[..pack.header].to_vec();
-        let page = match Header::decode(&header, payload.len()).map(|h| h.content) {
-            Some(Content::Page) => payload.to_vec(),
-            _ => Vec::new(),
-        };
-        let sent = Sent {
-            header,
-            page,
-            len: payload.len() as u64,
-        };
+        let sent = Sent::new(pack, PackRecord::of(pack));
         let mut packs = self.packs.lock().unwrap_or_else(poisoned);
         self.parts
             .fetch_add(1 + blocks(sent.len), Ordering::Relaxed);
         packs.push(Arc::new(sent));
+    }
+
+    /// Notes that a pack is sent again without the pieces of some files. From now on its parts are
+    /// read like this; its record stays.
+    pub fn replace(&self, number: u32, pack: &Pack) {
+        let mut packs = self.packs.lock().unwrap_or_else(poisoned);
+        if let Some(sent) = packs.get_mut(number as usize) {
+            *sent = Arc::new(Sent::new(pack, sent.record));
+        }
+    }
+
+    /// Appends the records of at most [`PackRecord::LISTED`] packs, from number `from` on.
+    pub fn list(&self, from: u32, into: &mut Vec<u8>) {
+        let packs = self.packs.lock().unwrap_or_else(poisoned);
+        let listed = packs.iter().skip(from as usize).take(PackRecord::LISTED);
+        listed.for_each(|sent| sent.record.put(into));
+    }
+
+    /// A pack as it was sent, read again, without what came of the files `failed`. The error says
+    /// why that cannot be done: another file has changed.
+    pub fn pack(&self, number: u32, failed: &BTreeSet<u32>) -> Result<Pack, String> {
+        let sent = self.sent(number).ok_or("there is no such pack")?;
+        let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
+        let is_void = |piece: &Piece| {
+            failed.contains(&piece.file()) && !matches!(piece, Piece::Failed { .. })
+        };
+        match &header.content {
+            Content::Pieces(pieces) if pieces.iter().any(is_void) => {
+                let rest: Vec<Piece> = pieces.iter().filter(|p| !is_void(p)).cloned().collect();
+                let mut bytes = Vec::new();
+                self.read(&rest, 0, u64::MAX, &mut bytes)?;
+                let pack = Pack::new(Content::Pieces(rest), &bytes);
+                self.replace(number, &pack);
+                Ok(pack)
+            }
+            _ => {
+                let mut bytes = sent.header.clone();
+                for block in 0..blocks(sent.len) {
+                    self.block(number, block, &mut bytes)?;
+                }
+                let header = sent.header.len();
+                Ok(Pack { bytes, header })
+            }
+        }
     }
 
     fn sent(&self, pack: u32) -> Option<Arc<Sent>> {
@@ -178,7 +287,7 @@ impl PackIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::testing::{packs, pattern, scratch, set_of};
+    use crate::object::testing::{packs, pattern, pieces_of, scratch, set_of};
     use std::path::PathBuf;
 
     /// A set of small files and a long one, the index of its packs, and the packs.
@@ -233,6 +342,52 @@ mod tests {
         assert!(read(|into| index.header(none, into)).is_err());
         assert!(read(|into| index.block(none, 0, into)).is_err());
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_pack_is_sent_again_without_what_came_of_files_that_failed() {
+        let (dir, index, packs) = indexed();
+        let none = BTreeSet::new();
+        for (pack, number) in packs.iter().zip(0..) {
+            assert!(index.pack(number, &none).unwrap() == *pack);
+        }
+        let pieces = pieces_of(&packs[1]).unwrap();
+        std::fs::remove_file(dir.join("3")).unwrap();
+        let why = index.pack(1, &none).unwrap_err();
+        assert!(why.contains("/3"), "{why}");
+        let gone = pieces[3].file();
+        let again = index.pack(1, &[gone].into()).unwrap();
+        let rest: Vec<Piece> = pieces.into_iter().filter(|p| p.file() != gone).collect();
+        assert_eq!(pieces_of(&again).unwrap(), rest);
+        // Its parts are now those of the pack as it is sent again; the list does not change.
+        assert_eq!(index.payload_len(1), Some(again.payload().len() as u64));
+        let mut list = Vec::new();
+        index.list(1, &mut list);
+        let records = PackRecord::decode(&list).unwrap();
+        let expected: Vec<PackRecord> = packs[1..].iter().map(PackRecord::of).collect();
+        assert_eq!(records, expected);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_list_that_makes_no_sense_is_none() {
+        let record = |len, header| PackRecord {
+            len,
+            header,
+            hash: [7; HASH],
+        };
+        let decoded = |record: PackRecord| {
+            let mut list = Vec::new();
+            record.put(&mut list);
+            assert_eq!(PackRecord::decode(&list[1..]), None);
+            PackRecord::decode(&list)
+        };
+        let good = record(70, 60);
+        assert_eq!(decoded(good), Some(vec![good]));
+        let long = (PACK_MAX + HEADER_MAX + 1) as u32;
+        for bad in [record(5, 6), record(5, 0), record(long, HEADER_MAX as u32)] {
+            assert_eq!(decoded(bad), None, "{bad:?}");
+        }
     }
 
     #[test]

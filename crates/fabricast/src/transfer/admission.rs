@@ -35,12 +35,13 @@ use crate::waker::Waker;
 
 /// How long a receiver may take to make room for the file.
 const PREPARE: Duration = Duration::from_secs(10);
+/// The least speed at which a receiver proves what it has, in bytes per second.
+const PROVING_SPEED_MIN: u64 = 20_000_000;
 /// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
 
-/// Reason that the sender gives to receivers that connect after the start.
-pub const LATE: &str = "the transfer has begun already, and late receivers cannot join yet: ask \
-                        for another one";
+/// Reason that the sender gives to receivers that come too late.
+pub const LATE: &str = "the transfer has begun already: ask for another one";
 
 /// The sender's state before the start, and its connections until the end.
 pub struct Admission<'a> {
@@ -60,6 +61,7 @@ pub struct Admission<'a> {
     /// The number of receivers that there are descriptors for.
     seats: usize,
     set: Arc<SourceSet>,
+    digest: String,
     name: String,
     session: u64,
     next: u32,
@@ -133,6 +135,7 @@ impl<'a> Admission<'a> {
             authenticator: Authenticator::new(session, options.keys.clone()),
             net: None,
             seats: seats(),
+            digest: set.manifest().digest().to_hex().to_string(),
             set,
             name,
             session,
@@ -186,8 +189,10 @@ impl<'a> Admission<'a> {
             .count()
     }
 
+    /// The receivers that wait for the start, or take part since then.
     fn joining(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|m| m.stage == Stage::Joining)
+        let members = self.members.iter();
+        members.filter(|m| m.active() && m.stage != Stage::Preparing)
     }
 
     /// The family of the group, or that of most hosts that wait: one client alone does not choose
@@ -262,7 +267,9 @@ impl<'a> Admission<'a> {
         Error::NoReceivers(too_few(&self.options.start, counts, port))
     }
 
-    fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
+    /// Handles an event of a control connection before the start, or of a receiver that is not
+    /// prepared.
+    pub fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
         match event {
             Event::Hello {
                 peer,
@@ -270,7 +277,7 @@ impl<'a> Admission<'a> {
                 local,
                 hello,
             } => {
-                let member = Member::new(peer, NodeId(self.next), address, local, hello);
+                let member = Member::new(peer, self.next_node(), address, local, hello);
                 let places = self.seats.saturating_sub(self.members.len());
                 let step = self.authenticator.greet(member, places, &self.rendezvous)?;
                 self.step(step, tell)?;
@@ -286,6 +293,7 @@ impl<'a> Admission<'a> {
                     self.step(step, tell)?;
                 }
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
+                ToSender::Preparing if self.is_preparing(peer) => self.preparing(peer),
                 ToSender::Failed { code, reason } => {
                     if self.authenticator.remove(peer).is_some() {
                         self.rendezvous.close(peer);
@@ -338,7 +346,7 @@ impl<'a> Admission<'a> {
         mac: Option<Mac>,
         tell: &mut dyn FnMut(SendEvent),
     ) -> Result<(), Error> {
-        member.node = NodeId(self.next);
+        member.node = self.next_node();
         // The network is opened before any receiver is admitted, so that receivers cannot take its
         // descriptors.
         let objection = match self.network(member.local.ip()) {
@@ -402,7 +410,13 @@ impl<'a> Admission<'a> {
         Ok(self.net.take().expect("it was opened"))
     }
 
-    fn is_preparing(&self, peer: PeerKey) -> bool {
+    /// The number of the next receiver.
+    pub fn next_node(&self) -> NodeId {
+        NodeId(self.next)
+    }
+
+    /// Whether this receiver has been offered the set and is not prepared.
+    pub fn is_preparing(&self, peer: PeerKey) -> bool {
         let mut members = self.members.iter();
         members.any(|m| m.peer == peer && m.stage == Stage::Preparing)
     }
@@ -426,7 +440,7 @@ impl<'a> Admission<'a> {
     }
 
     /// Refuses receivers that take too long to prepare, which frees their seats.
-    fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
+    pub fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
         let late =
             |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
@@ -439,12 +453,17 @@ impl<'a> Admission<'a> {
         }
     }
 
-    fn admit(&mut self, mut member: Member, mac: Option<Mac>, tell: &mut dyn FnMut(SendEvent)) {
+    /// Offers a receiver the set. `mac` shows it that the sender knows its key.
+    pub fn admit(&mut self, mut member: Member, mac: Option<Mac>, tell: &mut dyn FnMut(SendEvent)) {
         self.next += 1;
         self.make_room(tell);
         // Names are unique. A client that takes another receiver's name does not keep that receiver
         // out.
-        while self.members.iter().any(|m| m.name == member.name) {
+        while self
+            .members
+            .iter()
+            .any(|m| m.name == member.name && !member.replaces(m))
+        {
             member.name = format!("{}@{}", member.name, member.datagrams());
         }
         let welcome = Welcome {
@@ -455,12 +474,25 @@ impl<'a> Admission<'a> {
             len: self.set.manifest().len(),
             tops: self.set.manifest().tops(),
             entries: self.set.manifest().entries().len() as u32,
+            manifest: self.digest.clone(),
             block: BLOCK as u32,
             mac,
         };
         self.rendezvous
             .say(member.peer, ToReceiver::Welcome(welcome));
         self.members.push(member);
+    }
+
+    /// Gives a receiver more time that proves what it has, as long as that may take.
+    fn preparing(&mut self, peer: PeerKey) {
+        let most = PREPARE + Duration::from_secs(self.set.manifest().len() / PROVING_SPEED_MIN);
+        let now = Instant::now();
+        let mut members = self.members.iter_mut();
+        if let Some(member) = members.find(|m| m.peer == peer)
+            && now.duration_since(member.heard) < most
+        {
+            member.since = now;
+        }
     }
 
     fn prepared(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
@@ -562,6 +594,12 @@ impl<'a> Admission<'a> {
             refused,
             refused_more,
         }
+    }
+
+    /// Sends one message to all members of the group.
+    pub fn say_group(&self, message: &ToReceiver) {
+        let members = self.members.iter().filter(|m| m.in_group());
+        self.rendezvous.say_all(members.map(|m| m.peer), message);
     }
 
     /// Sends one message to all receivers that are still there.

@@ -7,7 +7,7 @@ use super::receiver_errors::strange;
 use crate::bootstrap::message::{VERSION, Welcome};
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::object::{BLOCK, Destination, Tree, check_space, parent, safe_name};
+use crate::object::{BLOCK, Destination, Kept, Tree, check_space, parent, safe_name};
 use crate::setting::MAX_SIZE;
 
 /// Reports what is wrong with the destination before the receiver looks for a sender.
@@ -49,12 +49,14 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
 /// Checks the sender's welcome and opens the destination, if the receiver's options allow it. Also
 /// returns the path of what is received: its directory, if it is more than one file or directory. A
 /// sender that was `found` by its announcement may be anybody: a file at the top loses its execute
-/// permissions, so that it cannot run before the user allows that.
+/// permissions, so that it cannot run before the user allows that. Calls `go_on` now and then while
+/// it proves what an earlier run has left, and gives up if that returns an error.
 pub fn prepare(
     options: &RecvOptions,
     welcome: &Welcome,
     found: bool,
-) -> Result<(Tree, PathBuf), Error> {
+    go_on: &mut dyn FnMut() -> Result<(), Error>,
+) -> Result<(Tree, Kept, PathBuf), Error> {
     let absurd = welcome.tops == 0 || welcome.tops > welcome.entries;
     if welcome.version != VERSION || welcome.block as usize != BLOCK || absurd {
         return Err(strange());
@@ -85,15 +87,11 @@ pub fn prepare(
         }
         _ => dest.clone(),
     };
-    if path.symlink_metadata().is_ok_and(|there| !there.is_dir()) && !options.overwrite {
-        return Err(Error::Exists(path));
-    }
     let len = welcome.len;
     if let Some(most) = options.max_size.filter(|most| len > *most) {
         return Err(Error::too_long(&path, len, most, MAX_SIZE));
     }
-    check_space(&path, len, options.reserve)?;
-    let tree = Tree::new(Destination {
+    let mut tree = Tree::new(Destination {
         root: root.to_owned(),
         name,
         overwrite: options.overwrite,
@@ -101,5 +99,14 @@ pub fn prepare(
         is_tame: found,
         is_privileged: options.privileged,
     })?;
-    Ok((tree, path))
+    let kept = match blake3::Hash::from_hex(&welcome.manifest) {
+        Ok(set) => tree.resume(&set, go_on)?,
+        Err(_) => Kept::default(),
+    };
+    let is_there = path.symlink_metadata().is_ok_and(|there| !there.is_dir());
+    if is_there && kept.is_empty() && !options.overwrite {
+        return Err(Error::Exists(path));
+    }
+    check_space(&path, len.saturating_sub(kept.allocated), options.reserve)?;
+    Ok((tree, kept, path))
 }

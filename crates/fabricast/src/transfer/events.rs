@@ -66,7 +66,7 @@ pub enum SendEvent {
         /// Number of receivers that are there now.
         receivers: usize,
     },
-    /// No more receivers are admitted.
+    /// The transfer starts with the receivers that are there.
     Starting {
         /// Number of receivers.
         receivers: usize,
@@ -121,6 +121,23 @@ pub enum SendEvent {
     },
     /// A file cannot be read, or has changed since it was listed. No receiver gets it.
     FileFailed(FileFailure),
+    /// A receiver is too slow for the others, which go on without it. It catches up after them.
+    Demoted {
+        /// Name of the receiver.
+        receiver: String,
+        /// Bytes that it has.
+        placed: u64,
+        /// Length of the file in bytes.
+        len: u64,
+    },
+    /// A receiver that came late, or was demoted, takes part from now on. It gets what it lacks
+    /// after the others.
+    CatchingUp {
+        /// Name of the receiver.
+        receiver: String,
+        /// Bytes of the packs that it lacks.
+        lacking: u64,
+    },
     /// A receiver keeps the others waiting.
     Slow {
         /// Name of the receiver.
@@ -176,6 +193,18 @@ pub enum State {
     Refused,
 }
 
+/// Since when a receiver takes part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// From the start.
+    Whole,
+    /// It came when the transfer ran already.
+    Late,
+    /// It was too slow for the others, left them, and catches up after them.
+    Demoted,
+}
+
 /// One line of the sender's table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ReceiverReport {
@@ -194,6 +223,10 @@ pub struct ReceiverReport {
     /// Data packets sent again for this receiver: by unicast, or because it was the first to
     /// request them. Each repair counts for one receiver, even if others needed it too.
     pub repairs: u64,
+    /// Since when the receiver takes part.
+    pub part: Part,
+    /// Bytes that the receiver has, as far as the sender knows.
+    pub placed: u64,
     /// What the receiver itself counted.
     #[serde(rename = "tally")]
     pub statistics: ReceiverStatistics,
@@ -337,6 +370,20 @@ pub enum RecvEvent {
         /// The multicast group; `None` without multicast.
         #[serde(serialize_with = "group_text")]
         group: Option<GroupAddress>,
+    },
+    /// A part of the set is here from an earlier run, and need not come again.
+    Resumed {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// The receiver was too slow for the others, which go on without it. It catches up after them.
+    Demoted,
+    /// The receiver has come late, or was demoted, and takes part from now on.
+    Joined {
+        /// Number of packs that were sent before.
+        packs: u32,
+        /// How many of these the receiver lacks: the sender sends them again.
+        lacking: u32,
     },
     /// Progress of the receiver, about ten times a second.
     Progress {

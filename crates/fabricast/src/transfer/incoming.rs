@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use fabricast_proto::Outcome;
 
@@ -16,6 +17,23 @@ use crate::object::{BLOCK, Fetch, Object, Written};
 const WAITING_MAX: u64 = 16 << 20;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 64 << 20;
+
+/// How long the receiver lets datagrams gather before it reads them, while data come. Many at one
+/// wake-up cost far less than one by one.
+const GATHER: Duration = Duration::from_micros(500);
+/// The pause as in [`GATHER`], while more than [`AMID_BYTES`] are still to come. Nothing waits for
+/// any one of these datagrams, so the pause may be longer.
+const GATHER_AMID: Duration = Duration::from_millis(1);
+/// The number of missing bytes above which [`GATHER_AMID`] applies.
+const AMID_BYTES: u64 = 16 << 20;
+
+/// How long a receiver lets datagrams gather while `missing` bytes are still to come.
+pub fn gather(missing: u64) -> Duration {
+    match missing > AMID_BYTES {
+        true => GATHER_AMID,
+        false => GATHER,
+    }
+}
 
 /// What the packs of a receiver share.
 #[derive(Default)]

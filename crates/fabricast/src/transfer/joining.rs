@@ -14,7 +14,7 @@ use crate::bootstrap::{Control, Heard};
 use crate::config::{NetworkKind, Offer, RecvOptions};
 use crate::error::Error;
 use crate::net::{self, Net, random};
-use crate::object::Tree;
+use crate::object::{Kept, Tree};
 use crate::setting::START_TIMEOUT;
 use crate::text::{shown, spoken};
 use crate::transport::Transport;
@@ -24,10 +24,15 @@ use crate::waker::Waker;
 /// receiver gives it up.
 const ANSWER: Duration = Duration::from_secs(5);
 
+/// How often a receiver says that it proves what it has.
+const PREPARING: Duration = Duration::from_secs(1);
+
 /// What receiver and sender have agreed on before the start.
 pub struct Joined {
     pub net: Net,
     pub tree: Tree,
+    /// What of the set is here from an earlier run.
+    pub kept: Kept,
     /// The path of what is received.
     pub path: PathBuf,
     pub welcome: Welcome,
@@ -75,7 +80,18 @@ pub fn join(
     if let Some(announced) = found {
         discovery.check_offer(announced, &welcome)?;
     }
-    let (tree, path) = destination::prepare(options, &welcome, found.is_some())?;
+    let mut said = Instant::now();
+    let mut go_on = || {
+        if said.elapsed() >= PREPARING {
+            said = Instant::now();
+            control.say(&ToSender::Preparing).map_err(lost)?;
+        }
+        check(&options.interrupt)
+    };
+    let (tree, kept, path) = destination::prepare(options, &welcome, found.is_some(), &mut go_on)?;
+    if !kept.is_empty() {
+        tell(RecvEvent::Resumed { bytes: kept.bytes });
+    }
     control.say(&ToSender::Prepared).map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
@@ -87,6 +103,7 @@ pub fn join(
         ToReceiver::Start(start) => Ok(Joined {
             net,
             tree,
+            kept,
             path,
             welcome,
             start,

@@ -8,34 +8,45 @@
 //!   send:  list ── gather ── start ── prove paths ── announce and send packs ── all verified
 //!   recv:  connect ── join ── post packs ── prove (mend), store each ── links ── verified
 //! ```
+//!
+//! A receiver that comes late joins the group from the next pack on. After the stream the sender
+//! sends the packs again that receivers lack.
 
 mod admission;
 mod authentication;
 mod block_repair;
+mod catch_up;
+mod catching_up;
 mod destination;
 mod discovery;
 mod ear;
 mod events;
 mod incoming;
 mod joining;
+mod late;
 mod listening;
 mod objections;
+mod pack_table;
 mod plan;
 mod receiver;
+mod receiver_driver;
 mod receiver_errors;
 mod receiver_session;
 mod receiver_table;
 mod refusals;
 mod seats;
 mod sender;
+mod sender_progress;
 mod sender_session;
 mod slow;
 mod start_check;
 mod storing;
 mod trouble;
+mod unanswered;
 
 pub use events::{
-    By, ReceiverReport, RecvEvent, RecvReport, SendEvent, SendFailure, SendReport, State, Traffic,
+    By, Part, ReceiverReport, RecvEvent, RecvReport, SendEvent, SendFailure, SendReport, State,
+    Traffic,
 };
 pub use receiver::recv;
 pub use sender::send;

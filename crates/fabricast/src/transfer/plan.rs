@@ -8,7 +8,7 @@ use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 use super::admission::Admission;
 use super::{ADDRESS, ALL, ROOT, SendDriver};
 use crate::bootstrap::message::Start;
-use crate::config::{ReachRule, SendOptions};
+use crate::config::{Late, ReachRule, SendOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net;
@@ -59,8 +59,11 @@ pub fn open(
     scheme.window = window;
     let root = net.address().for_others();
     let group = match options.reach {
-        // A single receiver needs no multicast: the core sends to it by unicast.
-        ReachRule::Auto if members.len() > 1 => Some(group_address(options, near, session)?.into()),
+        // A single receiver needs no multicast: the core sends to it by unicast. But another one
+        // may come later.
+        ReachRule::Auto if members.len() > 1 || admits_late(&scheme, options) => {
+            Some(group_address(options, near, session)?.into())
+        }
         ReachRule::Auto | ReachRule::Unicast => None,
     };
     let start = Start {
@@ -74,6 +77,7 @@ pub fn open(
             .collect(),
         scheme: options.scheme.clone(),
         addresses,
+        late: false,
     };
     check_length(&start)?;
     let node = Config {
@@ -109,6 +113,14 @@ pub fn open(
             len,
         },
     ))
+}
+
+/// Whether receivers may come when the transfer runs already. Where receivers report to each other,
+/// none can join. Where they need keys, all are admitted before the start.
+pub fn admits_late(scheme: &Scheme, options: &SendOptions) -> bool {
+    options.late == Late::Admit
+        && options.keys.is_none()
+        && scheme.topology == FeedbackTopology::Direct
 }
 
 /// Checks that the message `start` is no longer than a receiver takes.
@@ -178,6 +190,7 @@ mod tests {
             members: vec![u32::MAX; receivers + 1],
             scheme: "tree(4294967295)+aggregate(4294967295)+piggyback+crc32c".into(),
             addresses: vec![address.into(); addresses],
+            late: false,
         }
     }
 

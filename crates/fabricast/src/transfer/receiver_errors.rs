@@ -12,6 +12,16 @@ pub fn strange() -> Error {
     Error::PeerLost("what answers there is not a fabricast sender of this version".into())
 }
 
+/// The error for a sender whose words about earlier packs make no sense.
+pub fn strange_packs() -> Error {
+    Error::PeerLost("what the sender says of earlier packs makes no sense".into())
+}
+
+/// The error for a plan of the sender that the core refuses.
+pub fn refused(refused: fabricast_proto::Refused) -> Error {
+    Error::PeerLost(format!("the sender's plan makes no sense: {refused}"))
+}
+
 /// The error for a message of the sender that ends the transfer.
 pub fn surprise(message: ToReceiver) -> Error {
     match message {

@@ -1,28 +1,29 @@
 //! A receiver's transfer: from the start until the sender closes it with `Bye`.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Command, Event, Node, NodeId, OpId, Seq};
+use fabricast_proto::{Admission, Command, Event, NodeId, OpId, Refused, Seq, Slot};
 
 use super::block_repair::BlockRepair;
+use super::catching_up::{CatchingUp, Next};
 use super::events::{RecvEvent, RecvReport};
-use super::incoming::{Incoming, Store};
+use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
-use super::receiver_errors::{strange, surprise};
-use super::start_check::{is_shared, scheme_of};
+use super::pack_table::{self, PackTable};
+use super::receiver_driver;
+use super::receiver_errors::{refused, strange, strange_packs, surprise};
 use super::storing::{Stored, Storing};
-use super::{ADDRESS, ALL, ROOT, RecvDriver, TICK, check, notices, rest};
-use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
+use super::unanswered::Unanswered;
+use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
+use crate::bootstrap::message::{Announced, Join, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
-use crate::driver::Driver;
 use crate::error::Error;
-use crate::net::{self, Clock, random};
-use crate::object::Challenge;
-use crate::object::pack::{HEADER_MAX, PACK_MAX, Pack};
+use crate::net::Clock;
+use crate::object::pack::Pack;
+use crate::object::{Challenge, Kept, PackRecord};
 use crate::setting::RECEIVE_TIMEOUT;
 use crate::text::{ToldPath, spoken};
 use crate::transport::Transport;
@@ -36,23 +37,6 @@ const POSTED_MAX: usize = 4096;
 const WORKING: Duration = Duration::from_secs(1);
 /// How long the receiver waits for the sender's `Bye` after the file is stored.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// How long the receiver lets datagrams gather before it reads them, while data come. Many at one
-/// wake-up cost far less than one by one.
-const GATHER: Duration = Duration::from_micros(500);
-/// The pause as in [`GATHER`], while more than [`AMID_BYTES`] are still to come. Nothing waits for
-/// any one of these datagrams, so the pause may be longer.
-const GATHER_AMID: Duration = Duration::from_millis(1);
-/// The number of missing bytes above which [`GATHER_AMID`] applies.
-const AMID_BYTES: u64 = 16 << 20;
-
-/// How long another receiver may not answer before this one first reports it to the sender. The
-/// pause doubles with each report.
-const AGAIN_MIN: Duration = Duration::from_millis(100);
-/// The longest pause between two reports that another receiver does not answer.
-const AGAIN_MAX: Duration = Duration::from_secs(3);
-/// The number of receivers that do not answer and are reported in one tick, at most.
-const UNANSWERED: usize = 16;
 
 /// Phase of the receiver.
 enum Phase {
@@ -68,7 +52,7 @@ enum Phase {
 struct Posted {
     number: u32,
     op: OpId,
-    announced: Announced,
+    record: PackRecord,
 }
 
 /// A receiver, once the transfer has started.
@@ -88,22 +72,19 @@ pub struct ReceiverSession<'a> {
     /// their bytes.
     lent: Vec<(OpId, u64)>,
     store: Rc<Store>,
-    /// Number of announced packs, of those that are proven, and of those that are stored.
-    packs: u32,
-    proven: u32,
-    packs_stored: u32,
-    /// Bytes of announced packs, and of stored ones.
-    total: u64,
-    stored: u64,
-    /// Hashes the hashes of all packs.
-    root: blake3::Hasher,
+    packs: PackTable,
+    /// Number of packs that are proven.
+    proven: usize,
+    /// What is here from an earlier run.
+    kept: Kept,
+    /// How far this receiver has come with what was announced before it joined.
+    catching_up: CatchingUp,
+    payload_size: u32,
     /// How to prove to the sender that the set is here, once all packs are announced.
     end: Option<Challenge>,
     /// The damaged pack that is repaired.
     repair: Option<BlockRepair>,
-    /// Receivers that do not answer at the address that the sender told: when to report each next,
-    /// and the pause after that.
-    unanswered: BTreeMap<NodeId, (Instant, Duration)>,
+    unanswered: Unanswered,
     node: NodeId,
     phase: Phase,
     /// Whether everything has arrived, and the user knows.
@@ -137,50 +118,28 @@ impl<'a> ReceiverSession<'a> {
         let Joined {
             net,
             tree,
+            kept,
             path,
             welcome,
             start,
             ..
         } = joined;
-        let (session, payload_size) = (welcome.session, start.payload_size);
-        let scheme = scheme_of(&start)?;
-        // The first member is the sender. What the sender says about the others' addresses may be
-        // false.
-        let others = match is_shared(&scheme) {
-            true => &start.addresses[..],
-            false => &[],
-        };
-        let node = NodeId(welcome.node);
-        let node = net::node_config(node, session, scheme, payload_size, &net);
-        let mut driver: RecvDriver = Driver::new(Node::new(node, random()?), net);
-        driver.transport().peer(ROOT, &start.root);
-        if let Some(group) = &start.group
-            && let Err(e) = driver.join(ADDRESS, group, true)
-        {
-            // This is no error: the sender will find out and use unicast.
-            let text = format!("no multicast here ({e})");
-            tell(RecvEvent::Notice { text });
-        }
-        for (&node, address) in start.members.iter().skip(1).zip(others) {
-            if node != welcome.node {
-                driver.transport().hearsay(NodeId(node), address);
-            }
-        }
         let clock = Clock(Instant::now());
-        let group_add = Command::GroupAdd {
-            group: ALL,
-            address: start.group.is_some().then_some(ADDRESS),
-            members: start.members.into_iter().map(NodeId).collect(),
-            payload_size,
-            start: Seq(session as u32),
-        };
-        driver.command(clock.now(), group_add).map_err(refused)?;
+        let payload_size = start.payload_size;
+        let driver = receiver_driver::open(net, &welcome, &start, clock.now(), tell)?;
         control
             .say(&ToSender::Ready)
             .map_err(|e| Error::io("talking to the sender", e))?;
         let now = Instant::now();
         let damage = options.inject_damage;
-        let storing = Storing::start(tree, &welcome, damage, waker.clone());
+        let store = Rc::<Store>::default();
+        let storing = Storing::start(
+            (tree, &kept),
+            &welcome,
+            damage,
+            store.clone(),
+            waker.clone(),
+        );
         Ok(ReceiverSession {
             control,
             driver,
@@ -192,16 +151,15 @@ impl<'a> ReceiverSession<'a> {
             len: welcome.len,
             posted: Vec::new(),
             lent: Vec::new(),
-            store: Rc::default(),
-            packs: 0,
+            store,
+            packs: PackTable::default(),
             proven: 0,
-            packs_stored: 0,
-            total: 0,
-            stored: 0,
-            root: blake3::Hasher::new(),
+            catching_up: CatchingUp::new(start.late, !kept.is_empty()),
+            kept,
+            payload_size,
             end: None,
             repair: None,
-            unanswered: BTreeMap::new(),
+            unanswered: Unanswered::default(),
             node: NodeId(welcome.node),
             phase: Phase::Receiving,
             is_here: false,
@@ -245,8 +203,8 @@ impl<'a> ReceiverSession<'a> {
                 let received = self.driver.node().counters().received;
                 if std::mem::replace(&mut self.received, received) != received && step.is_idle(now)
                 {
-                    let amid = self.len.saturating_sub(self.driver.counters().written) > AMID_BYTES;
-                    let gather = if amid { GATHER_AMID } else { GATHER };
+                    let missing = self.len.saturating_sub(self.driver.counters().written);
+                    let gather = incoming::gather(missing);
                     std::thread::sleep(gather.saturating_sub(self.clock.now().since(now)));
                 }
                 rest(&mut self.driver, step.wake, now)?;
@@ -254,31 +212,124 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
-    /// Posts a pack that the sender will broadcast.
-    fn announced(&mut self, announced: Announced) -> Result<(), Error> {
-        let (len, header) = (announced.len as usize, announced.header as usize);
-        let hash = blake3::Hash::from_hex(&announced.hash).ok();
-        let hash = hash.filter(|_| {
-            self.end.is_none()
-                && self.posted.len() < POSTED_MAX
-                && (1..=HEADER_MAX).contains(&header)
-                && (header..=header + PACK_MAX).contains(&len)
-        });
-        let Some(hash) = hash else {
-            return Err(Error::PeerLost("the sender's pack makes no sense".into()));
+    /// Posts a pack that the sender will broadcast, or declines it.
+    fn announced(&mut self, announced: &Announced) -> Result<(), Error> {
+        let absurd = || Error::PeerLost("the sender's pack makes no sense".into());
+        let is_new = announced.again.is_none();
+        let may = self.posted.len() < POSTED_MAX
+            && !self.catching_up.is_outside()
+            && (self.end.is_none() || !is_new);
+        let record = announced.record().filter(|_| may).ok_or_else(absurd)?;
+        let number = match announced.again {
+            None => self.packs.push(record),
+            Some(number) if number as usize >= self.packs.len() => return Err(absurd()),
+            Some(number) => number,
         };
-        self.root.update(hash.as_bytes());
-        self.total += u64::from(announced.len);
-        let pack = Incoming::new(len, &self.store);
+        let is_kept = is_new && self.keeps(number, &record);
+        if is_kept || !is_new && !self.is_wanted(number) {
+            let decline = Command::Decline {
+                group: ALL,
+                sender: ROOT,
+                len: record.len.into(),
+            };
+            match self.driver.command(self.clock.now(), decline) {
+                // Where receivers report for each other, none declines. What comes is not stored.
+                Err(Refused::Hierarchy) => {}
+                declined => return declined.map_err(refused),
+            }
+        }
+        self.packs.set(number, pack_table::Pack::Coming);
+        let pack = Incoming::new(record.len as usize, &self.store);
         let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
         let op = posted.map_err(|(r, _)| refused(r))?;
-        self.posted.push(Posted {
-            number: self.packs,
-            op,
-            announced,
-        });
-        self.packs += 1;
+        self.posted.push(Posted { number, op, record });
         Ok(())
+    }
+
+    /// Whether a pack with this record is here from an earlier run. Then it counts as stored.
+    fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
+        let is_kept = self.kept.packs.contains(&record.hash);
+        if is_kept {
+            self.packs.set(number, pack_table::Pack::Coming);
+            self.storing.keep(number, record.hash);
+        }
+        is_kept
+    }
+
+    /// Whether this receiver wants a pack that is sent again. It declines packs until it has said
+    /// what it has: it gets those that it lacks later.
+    fn is_wanted(&mut self, number: u32) -> bool {
+        let entry = self.packs.get(number);
+        let is_lacking = entry.is_some_and(|(_, pack)| pack == pack_table::Pack::Lacking);
+        self.catching_up.is_inside() && is_lacking
+    }
+
+    /// Joins the group, from the next pack on.
+    fn join(&mut self, join: Join) -> Result<(), Error> {
+        let admission = Admission {
+            slot: Slot {
+                index: join.slot,
+                epoch: join.epoch,
+            },
+            first: Seq(join.first),
+            receivers: join.receivers,
+        };
+        let command = Command::GroupJoin {
+            group: ALL,
+            sender: ROOT,
+            payload_size: self.payload_size,
+            admission,
+        };
+        let joined = self.driver.command(self.clock.now(), command);
+        joined.map_err(refused)?;
+        self.catching_up.join(join.packs);
+        match self.packs.join(join.packs) {
+            true => Ok(()),
+            false => Err(strange_packs()),
+        }
+    }
+
+    /// Leaves the group, since the sender says so. What was posted has not come.
+    fn leave_group(&mut self) -> Result<(), Error> {
+        let left = Command::GroupRemove(ALL);
+        let left = self.driver.command(self.clock.now(), left);
+        left.map_err(refused)?;
+        for posted in self.posted.drain(..) {
+            self.packs.set(posted.number, pack_table::Pack::Lacking);
+            self.lent.push((posted.op, 0));
+        }
+        self.catching_up.leave();
+        (self.tell)(RecvEvent::Demoted);
+        Ok(())
+    }
+
+    /// Goes on with joining.
+    fn catch_up(&mut self) -> Result<(), Error> {
+        let is_repairing = self.repair.is_some();
+        match self.catching_up.next(&mut self.packs, is_repairing)? {
+            None => {}
+            Some(Next::List(need)) => self.say(&ToSender::Need(need))?,
+            Some(Next::Page(number, pack, hash)) => self.storing.arrived(number, pack, hash),
+            Some(Next::Has(messages, event)) => {
+                (self.tell)(event);
+                messages.iter().try_for_each(|has| self.say(has))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a list that this receiver has requested.
+    fn listed(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.catching_up.listed();
+        let records = PackRecord::decode(bytes).ok_or_else(strange_packs)?;
+        let from = self.packs.unlisted().unwrap_or_default();
+        if !self.packs.list(records.clone()) {
+            return Err(strange_packs());
+        }
+        for (number, record) in (from..).zip(&records) {
+            self.keeps(number, record);
+        }
+        self.ask()
     }
 
     /// Gives a pack that has arrived to the thread that stores it.
@@ -291,17 +342,19 @@ impl<'a> ReceiverSession<'a> {
             Some(memory) => memory.into_bytes(),
             // Other receivers may still need a co-root's pack, so it is copied.
             None => {
-                self.lent.push((op, posted.announced.len.into()));
-                self.store.wait(posted.announced.len.into());
+                self.lent.push((op, posted.record.len.into()));
+                self.store.wait(posted.record.len.into());
                 let memory = self.driver.object(op);
                 memory.map(|m| m.as_slice().to_vec()).unwrap_or_default()
             }
         };
-        self.store.wait(bytes.len() as u64);
-        let header = posted.announced.header as usize;
+        if self.kept.packs.contains(&posted.record.hash) {
+            return; // nobody could decline it
+        }
+        let header = posted.record.header as usize;
         let pack = Pack { bytes, header };
-        let hash = posted.announced.hash;
-        self.storing.arrived(posted.number, pack, hash);
+        let hash = blake3::Hash::from(posted.record.hash).to_hex();
+        self.storing.arrived(posted.number, pack, hash.to_string());
         self.fresh = true;
     }
 
@@ -320,12 +373,10 @@ impl<'a> ReceiverSession<'a> {
                         self.lost = Some(why);
                     }
                 }
-                Stored::Pack(memory) => {
-                    self.store.done(memory.len() as u64);
-                    self.stored += memory.len() as u64;
-                    self.packs_stored += 1;
-                    self.store.keep(memory);
+                Stored::Pack(number) => {
+                    self.packs.set(number, pack_table::Pack::Here);
                 }
+                Stored::Manifest => self.catching_up.has_manifest(),
                 Stored::Damaged(repair) => {
                     self.repair = Some(repair);
                     self.ask()?;
@@ -378,12 +429,12 @@ impl<'a> ReceiverSession<'a> {
 
     /// Whether every pack is proven, so that the sender is no longer needed.
     fn is_proven(&self) -> bool {
-        self.end.is_some() && self.proven == self.packs
+        self.end.is_some() && self.packs.is_whole() && self.proven == self.packs.len()
     }
 
     /// Whether every byte of every pack has arrived.
     fn is_whole(&self) -> bool {
-        self.end.is_some() && self.posted.is_empty()
+        self.end.is_some() && self.posted.is_empty() && self.packs.is_whole()
     }
 
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
@@ -412,9 +463,15 @@ impl<'a> ReceiverSession<'a> {
         self.fresh = true;
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
-            Heard::Message(ToReceiver::Pack(announced)) => self.announced(announced)?,
+            Heard::Message(ToReceiver::Pack(announced)) => self.announced(&announced)?,
+            Heard::Message(ToReceiver::Join(join)) if self.catching_up.is_outside() => {
+                self.join(join)?;
+            }
+            Heard::Message(ToReceiver::Demoted) if self.catching_up.is_inside() => {
+                self.leave_group()?;
+            }
             Heard::Message(ToReceiver::End { packs, key })
-                if self.end.is_none() && packs == self.packs =>
+                if self.end.is_none() && packs as usize == self.packs.len() =>
             {
                 let key = blake3::Hash::from_hex(key)
                     .map_err(|_| Error::PeerLost("the sender's challenge makes no sense".into()))?;
@@ -430,6 +487,7 @@ impl<'a> ReceiverSession<'a> {
                 self.driver.transport().ask_again(NodeId(node));
             }
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
+            Heard::Bulk(bytes) if self.catching_up.lists() => self.listed(&bytes)?,
             Heard::Bulk(bytes) => self.mend(&bytes)?,
             _ if safe => return Ok(self.may_leave()),
             Heard::Message(message @ (ToReceiver::Removed { .. } | ToReceiver::Aborted { .. })) => {
@@ -472,11 +530,13 @@ impl<'a> ReceiverSession<'a> {
                     self.is_here = true;
                     (self.tell)(RecvEvent::Storing);
                     self.worked = Instant::now();
-                    let done = self.stored;
+                    let done = self.packs.bytes();
                     self.say(&ToSender::Working { done })?;
                 }
+                self.catch_up()?;
                 if let Some(challenge) = &self.end
-                    && self.packs == self.packs_stored
+                    && self.is_whole()
+                    && self.packs.here() == self.packs.len()
                 {
                     self.storing.finish(challenge.clone(), self.node.0);
                     self.phase = Phase::Storing;
@@ -491,9 +551,12 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
-    /// Requests what is damaged, or stores the pack if everything is proven.
+    /// Requests what is damaged, or stores the pack if everything is proven. The answer to a list
+    /// comes first.
     fn ask(&mut self) -> Result<(), Error> {
-        while let Some(repair) = &mut self.repair {
+        while !self.catching_up.lists()
+            && let Some(repair) = &mut self.repair
+        {
             if repair.is_done() {
                 self.statistics.mended += repair.mended;
                 self.statistics.mended_bytes += repair.bytes;
@@ -576,7 +639,7 @@ impl<'a> ReceiverSession<'a> {
                 }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: self.driver.counters().written.min(self.len),
+                    placed: (self.kept.bytes + self.driver.counters().written).min(self.len),
                     len: self.len,
                 });
             }
@@ -590,18 +653,9 @@ impl<'a> ReceiverSession<'a> {
     /// the sender, such a receiver may be asked once more.
     fn ask_for_questions(&mut self, now: Instant) -> Result<(), Error> {
         let silent = self.driver.net().unanswered();
-        self.unanswered.retain(|node, _| silent.contains(node));
-        for node in silent.into_iter().take(UNANSWERED) {
-            let next = self.unanswered.entry(node);
-            let (due, pause) = next.or_insert((now + AGAIN_MIN, AGAIN_MIN));
-            if now < *due || self.lost.is_some() {
-                continue;
-            }
-            *pause = (*pause * 2).min(AGAIN_MAX);
-            *due = now + *pause;
-            self.say(&ToSender::Unanswered { node: node.0 })?;
-        }
-        Ok(())
+        let due = self.unanswered.due(silent, now);
+        let mut reports = due.map(|node| ToSender::Unanswered { node: node.0 });
+        reports.try_for_each(|report| self.say(&report))
     }
 
     /// Gives up if nothing has arrived for too long.
@@ -621,7 +675,7 @@ impl<'a> ReceiverSession<'a> {
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
             self.worked = now;
-            let done = self.stored;
+            let done = self.packs.bytes();
             self.say(&ToSender::Working { done })?;
         }
         Ok(())
@@ -632,7 +686,7 @@ impl<'a> ReceiverSession<'a> {
         RecvReport {
             path: self.path.clone(),
             len: self.len,
-            root: self.root.finalize().to_hex().to_string(),
+            root: self.packs.root(),
             failed: self
                 .failed
                 .iter()
@@ -642,9 +696,4 @@ impl<'a> ReceiverSession<'a> {
             statistics: self.statistics,
         }
     }
-}
-
-/// The error for a plan of the sender that the core refuses.
-fn refused(refused: fabricast_proto::Refused) -> Error {
-    Error::PeerLost(format!("the sender's plan makes no sense: {refused}"))
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{NodeId, PathState};
 
-use super::events::{ReceiverReport, State};
+use super::catch_up::Lacks;
+use super::events::{Part, ReceiverReport, State};
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
 use crate::transport::NodeAddress;
@@ -57,6 +58,7 @@ pub struct Wait {
 
 impl Wait {
     const STANDS: &str = "it did not get on";
+    const BEHIND: &str = "it was far behind the others";
     const STORES: &str = "it proved and stored the file";
 
     fn new(what: &'static str, lasted: Duration, limit: Duration) -> Wait {
@@ -70,6 +72,11 @@ impl Wait {
     /// The wait of the core, which has lasted as long as it may.
     pub fn placing(limit: Duration) -> Wait {
         Wait::new(Wait::STANDS, limit, limit)
+    }
+
+    /// The wait for a receiver that has been far behind, for as long as it may.
+    pub fn behind(limit: Duration) -> Wait {
+        Wait::new(Wait::BEHIND, limit, limit)
     }
 
     /// Whether the wait has lasted longer than `times` times its limit.
@@ -129,6 +136,21 @@ impl Work {
     }
 }
 
+/// What a receiver has to do with the group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// It is no member, and is admitted when it has joined the group's address.
+    Outside,
+    /// It is no member, and waits to be admitted.
+    Waiting,
+    /// It was demoted, and is admitted when all packs have been announced.
+    Aside,
+    /// It is a member.
+    Member,
+    /// It is no member any more, since it has everything.
+    Done,
+}
+
 /// A receiver, as the sender knows it.
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -165,6 +187,20 @@ pub struct Member {
     pub heard: Instant,
     /// What it has counted.
     pub statistics: ReceiverStatistics,
+    /// Since when it takes part.
+    pub part: Part,
+    /// What it has to do with the group.
+    pub place: Place,
+    /// Packs that it lacks, of those that were announced before it was admitted to the group.
+    pub lacks: Lacks,
+    /// Whether it has said what it lacks.
+    pub has_said: bool,
+    /// Bytes of the packs that were sent since it was admitted to the group.
+    pub sent: u64,
+    /// Since when it has been far behind the fastest receiver.
+    pub behind: Option<Instant>,
+    /// Whether it was told that all packs have been announced.
+    pub knows_end: bool,
 }
 
 impl Member {
@@ -199,7 +235,41 @@ impl Member {
             slow: false,
             heard: now,
             statistics: ReceiverStatistics::default(),
+            part: Part::Whole,
+            place: Place::Member,
+            lacks: Lacks::default(),
+            has_said: true,
+            sent: 0,
+            behind: None,
+            knows_end: false,
         }
+    }
+
+    /// The entry of a receiver that comes when the transfer runs already.
+    pub fn late(self) -> Member {
+        Member {
+            part: Part::Late,
+            place: Place::Outside,
+            has_said: false,
+            ..self
+        }
+    }
+
+    /// Whether the sender waits for this receiver and it is a member of the group.
+    pub fn in_group(&self) -> bool {
+        self.active() && self.place == Place::Member
+    }
+
+    /// Whether this receiver is another one that is gone, and has come back: from the same host,
+    /// under the same name.
+    pub fn replaces(&self, gone: &Member) -> bool {
+        let is_same = gone.hello.name == self.hello.name && gone.address.ip() == self.address.ip();
+        is_same && !gone.active() && !gone.verified()
+    }
+
+    /// Whether it gets nothing more, as far as `sent` is all that is sent.
+    pub fn is_served(&self) -> bool {
+        self.has_said && self.lacks.is_empty()
     }
 
     /// The address that datagrams for it go to.
@@ -271,6 +341,8 @@ impl Member {
             reach: path_name(self.path_state),
             seconds,
             repairs: self.repairs,
+            part: self.part,
+            placed: self.placed,
             statistics: self.statistics,
         }
     }

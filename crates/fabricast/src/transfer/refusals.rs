@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::events::{By, ReceiverReport, SendEvent, State};
+use super::events::{By, Part, ReceiverReport, SendEvent, State};
 use crate::bootstrap::message::ReceiverStatistics;
 
 /// Number of refused receivers that are kept and told of; the others are only counted.
@@ -44,6 +44,8 @@ impl Refusals {
                 reach: "nothing",
                 seconds: 0.0,
                 repairs: 0,
+                part: Part::Whole,
+                placed: 0,
                 statistics: ReceiverStatistics::default(),
             });
         } else {

@@ -14,12 +14,13 @@ const RESERVE: u64 = 64;
 pub fn no_seat(new: &Member, members: &[Member], per_host: usize, seats: usize) -> Option<String> {
     // The scope of an IPv6 address is this host's number of a link, which datagrams do not carry.
     let place = |m: &Member| m.datagrams().for_others();
-    if members.iter().any(|m| place(m) == place(new)) {
+    let mut active = members.iter().filter(|m| m.active());
+    if active.any(|m| place(m) == place(new)) {
         return Some("another receiver has its address and port for datagrams already".into());
     }
     let address = new.address;
     let host = host(address.ip(), new.local.ip());
-    let here = |m: &&Member| self::host(m.address.ip(), m.local.ip()) == host;
+    let here = |m: &&Member| m.active() && self::host(m.address.ip(), m.local.ip()) == host;
     if members.iter().filter(here).count() >= per_host {
         let what = match host {
             IpAddr::V6(_) if host != address.ip() => format!("{host}/64"),
@@ -34,7 +35,7 @@ pub fn no_seat(new: &Member, members: &[Member], per_host: usize, seats: usize) 
              {PER_HOST})"
         ));
     }
-    if members.len() >= seats {
+    if members.iter().filter(|m| m.active()).count() >= seats {
         return Some(format!(
             "the sender has file descriptors for {seats} receivers: raise its limit (ulimit -n)"
         ));

@@ -15,7 +15,8 @@ const SILENCE: u32 = 3;
 /// for ever.
 const STANDSTILL: u32 = 6;
 
-/// Why the sender removes a slow receiver with [`Slow::Alive`], if it does: it was silent for long,
+/// Why the sender removes a slow receiver with [`Slow::Alive`], or one that is slow again with
+/// [`Slow::Demote`], if it does: it was silent for long,
 /// or it made no progress for longer. `waits`: how long the sender has waited for it.
 pub fn eviction(
     member: &Member,
@@ -23,7 +24,8 @@ pub fn eviction(
     now: Instant,
     waits: impl Iterator<Item = Wait>,
 ) -> Option<String> {
-    if options.slow != Slow::Alive || !member.active() || !member.slow {
+    let may_evict = matches!(options.slow, Slow::Alive | Slow::Demote);
+    if !may_evict || !member.active() || !member.slow {
         return None;
     }
     let limit = options.patience.saturating_mul(SILENCE);

@@ -148,6 +148,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: scheme.into(),
                 addresses: Vec::new(),
+                late: false,
             };
             let options = RecvOptions {
                 from: from.map(Into::into),
@@ -185,6 +186,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: "auto".into(),
                 addresses: Vec::new(),
+                late: false,
             };
             check_group(&start).is_ok()
         };
@@ -216,6 +218,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: "auto".into(),
                 addresses: Vec::new(),
+                late: false,
             };
             check_window(&start).is_ok()
         };

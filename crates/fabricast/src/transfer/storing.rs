@@ -1,28 +1,32 @@
-//! Proves and stores packs, on a thread of its own, in the order in which the sender announced
-//! them.
+//! Proves and stores packs, on a thread of its own.
 //!
-//! The thread gets packs in that order. A pack that is damaged comes back to be repaired; those
-//! behind it wait in the thread until it returns.
+//! The thread gets the pages of the manifest first, in their order, and then packs as they arrive.
+//! A pack that is damaged comes back to be repaired; those behind it wait in the thread until it
+//! returns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 
 use super::block_repair::BlockRepair;
+use super::incoming::Store;
 use crate::bootstrap::message::Welcome;
 use crate::error::Error;
-use crate::object::pack::{Content, Header, Pack};
-use crate::object::{BLOCK, Challenge, Tree};
+use crate::object::pack::{Content, Header, Pack, Piece};
+use crate::object::{BLOCK, Challenge, HASH, Kept, Tree};
 use crate::waker::Waker;
 
 /// Work for the thread.
 enum Job {
-    /// The next pack, and the hash of its header as the sender told it.
-    Arrived(Pack, String),
+    /// A pack, its number, and the hash of its header as the sender told it.
+    Arrived(u32, Pack, String),
+    /// A pack that is here from an earlier run, and the hash of its header.
+    Keep(u32, [u8; HASH]),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
     /// Every pack is stored: proves that to the sender as this node, and ends the set.
@@ -33,8 +37,10 @@ enum Job {
 pub enum Stored {
     /// A pack is proven, and is being stored.
     Proven,
-    /// A pack is stored; its memory comes back.
-    Pack(Vec<u8>),
+    /// A pack is stored.
+    Pack(u32),
+    /// The manifest is complete.
+    Manifest,
     /// A pack is damaged.
     Damaged(BlockRepair),
     /// The set is complete: the proof for the sender, and the files that the sender could not read.
@@ -43,40 +49,54 @@ pub enum Stored {
     Failed(Error),
 }
 
+/// What the thread has done, and the memory of a stored pack.
+type Done = (Stored, Vec<u8>);
+
 /// The protocol's end of the thread. Dropping it ends the thread after the present job, and waits
 /// for that: files without a name of their own go with the thread.
 pub struct Storing {
     jobs: Option<Sender<Job>>,
-    done: Receiver<Stored>,
+    done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
     /// Jobs that have been given and not answered.
     waiting: usize,
-    /// Number of the pack that the thread gets next.
-    next: u32,
-    /// Packs that arrived before it, with the hashes of their headers.
+    /// Number of the pack that the thread gets next; `None` once it has the manifest, and takes any
+    /// pack.
+    next: Option<u32>,
+    /// Packs that arrived before it, with the hashes of their headers. The window bounds their
+    /// memory: what the sender has sent lies within a window of what has not arrived.
     early: BTreeMap<u32, (Pack, String)>,
+    store: Rc<Store>,
 }
 
 impl Storing {
     /// Starts the thread; it wakes `waker` after each job. `damage`: damages every n-th block of
     /// the files, to test repairs; 0: none.
-    pub fn start(tree: Tree, welcome: &Welcome, damage: u64, waker: Waker) -> Storing {
+    pub fn start(
+        (tree, kept): (Tree, &Kept),
+        welcome: &Welcome,
+        damage: u64,
+        store: Rc<Store>,
+        waker: Waker,
+    ) -> Storing {
         let (jobs, to_do) = channel();
         let (tell, done) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
-        let mut store = Store {
+        let mut work = Work {
             tree,
             offered: Offered {
                 name: welcome.name.clone(),
                 entries: welcome.entries as usize,
                 tops: welcome.tops,
                 len: welcome.len,
+                digest: blake3::Hash::from_hex(&welcome.manifest).ok(),
+                is_kept: !kept.is_empty(),
             },
             damage,
             blocks: 0,
-            next: 0,
+            damaged: 0,
             is_damaged: false,
             behind: VecDeque::new(),
         };
@@ -87,12 +107,13 @@ impl Storing {
                     if over.load(Ordering::Relaxed) {
                         return;
                     }
-                    let mut tell = |stored| {
-                        let _ = tell.send(stored);
+                    let mut tell = |stored, memory| {
+                        let _ = tell.send((stored, memory));
                         waker.wake();
                     };
-                    if let Err(error) = store.work(job, &mut tell) {
-                        tell(Stored::Failed(error));
+                    if let Err(error) = work.work(job, &mut tell) {
+                        work.tree.discard();
+                        tell(Stored::Failed(error), Vec::new());
                         return;
                     }
                 }
@@ -104,8 +125,9 @@ impl Storing {
             thread: Some(thread),
             is_over,
             waiting: 0,
-            next: 0,
+            next: kept.is_empty().then_some(0),
             early: BTreeMap::new(),
+            store,
         }
     }
 
@@ -121,10 +143,28 @@ impl Storing {
     /// Takes a pack that has arrived. `hash`: the hash of its header as the sender told it.
     pub fn arrived(&mut self, number: u32, pack: Pack, hash: String) {
         self.early.insert(number, (pack, hash));
-        while let Some((pack, hash)) = self.early.remove(&self.next) {
-            self.next += 1;
-            self.give(Job::Arrived(pack, hash));
+        self.give_early();
+    }
+
+    /// Gives the thread the packs that it can store.
+    fn give_early(&mut self) {
+        loop {
+            let number = match self.next {
+                Some(next) => next,
+                None => self.early.first_key_value().map_or(0, |first| *first.0),
+            };
+            let Some((pack, hash)) = self.early.remove(&number) else {
+                return;
+            };
+            self.next = self.next.map(|next| next + 1);
+            self.store.wait(pack.bytes.len() as u64);
+            self.give(Job::Arrived(number, pack, hash));
         }
+    }
+
+    /// Counts a pack as stored that is here from an earlier run.
+    pub fn keep(&mut self, number: u32, hash: [u8; HASH]) {
+        self.give(Job::Keep(number, hash));
     }
 
     /// Takes the damaged pack, once it is proven.
@@ -139,8 +179,8 @@ impl Storing {
 
     /// What the thread has done, if anything; does not block.
     pub fn done(&mut self) -> Option<Stored> {
-        let stored = match self.done.try_recv() {
-            Ok(stored) => stored,
+        let (stored, memory) = match self.done.try_recv() {
+            Ok(done) => done,
             Err(TryRecvError::Empty) => return None,
             // An error comes before the end, and nobody asks again after it.
             Err(TryRecvError::Disconnected) => {
@@ -148,7 +188,19 @@ impl Storing {
                 return Some(Stored::Failed(Error::io("storing the set", ended)));
             }
         };
-        self.waiting -= usize::from(!matches!(stored, Stored::Proven));
+        match stored {
+            Stored::Proven => {}
+            Stored::Manifest => {
+                self.next = None;
+                self.give_early();
+            }
+            Stored::Pack(_) => {
+                self.waiting -= 1;
+                self.store.done(memory.len() as u64);
+                self.store.keep(memory);
+            }
+            _ => self.waiting -= 1,
+        }
         Some(stored)
     }
 
@@ -178,30 +230,42 @@ struct Offered {
     tops: u32,
     /// Bytes of all files together.
     len: u64,
+    /// The digest of the manifest, if the sender has told it.
+    digest: Option<blake3::Hash>,
+    /// Whether the manifest is here from an earlier run.
+    is_kept: bool,
 }
 
 /// The thread's part.
-struct Store {
+struct Work {
     tree: Tree,
     offered: Offered,
     damage: u64,
     /// Blocks of files so far.
     blocks: u64,
-    /// Number of the next pack.
-    next: u32,
+    /// Number of the pack that is being repaired, or was last.
+    damaged: u32,
     /// Whether a pack is being repaired.
     is_damaged: bool,
     /// Packs behind the one that is being repaired.
-    behind: VecDeque<(Pack, String)>,
+    behind: VecDeque<(u32, Pack, String)>,
 }
 
-impl Store {
-    fn work(&mut self, job: Job, tell: &mut dyn FnMut(Stored)) -> Result<(), Error> {
+/// Tells what the thread has done, and gives memory back.
+type Tell<'a> = &'a mut dyn FnMut(Stored, Vec<u8>);
+
+impl Work {
+    fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
         match job {
-            Job::Arrived(pack, hash) => self.behind.push_back((pack, hash)),
+            Job::Arrived(number, pack, hash) => self.behind.push_back((number, pack, hash)),
+            Job::Keep(number, hash) => {
+                self.tree.keep(&hash)?;
+                tell(Stored::Proven, Vec::new());
+                tell(Stored::Pack(number), Vec::new());
+            }
             Job::Mended(pack, header) => {
                 self.is_damaged = false;
-                self.store(pack, &header, tell)?;
+                self.store(self.damaged, pack, &header, tell)?;
             }
             Job::Finish(challenge, node) => {
                 if !self.has_manifest() {
@@ -209,20 +273,19 @@ impl Store {
                 }
                 let proof = self.tree.answer(&challenge)?.proof(node).to_string();
                 self.tree.finish()?;
-                tell(Stored::Finished(proof, self.tree.failed()));
+                tell(Stored::Finished(proof, self.tree.failed()), Vec::new());
             }
         }
         while !self.is_damaged
-            && let Some((mut pack, hash)) = self.behind.pop_front()
+            && let Some((number, mut pack, hash)) = self.behind.pop_front()
         {
             self.spoil(&mut pack);
-            let repair = BlockRepair::new(self.next, pack, hash)?;
-            self.next += 1;
+            let repair = BlockRepair::new(number, pack, hash)?;
             if !repair.is_done() {
-                self.is_damaged = true;
-                tell(Stored::Damaged(repair));
+                (self.is_damaged, self.damaged) = (true, number);
+                tell(Stored::Damaged(repair), Vec::new());
             } else if let Some((pack, header)) = repair.into_pack() {
-                self.store(pack, &header, tell)?;
+                self.store(number, pack, &header, tell)?;
             }
         }
         Ok(())
@@ -239,12 +302,15 @@ impl Store {
     /// Stores a proven pack.
     fn store(
         &mut self,
+        number: u32,
         pack: Pack,
         header: &Header,
-        tell: &mut dyn FnMut(Stored),
+        tell: Tell<'_>,
     ) -> Result<(), Error> {
-        tell(Stored::Proven);
+        tell(Stored::Proven, Vec::new());
         match &header.content {
+            // It is here already; this sender has cut it in other pages.
+            Content::Page if self.offered.is_kept => {}
             Content::Page => {
                 self.tree.add_page(pack.payload())?;
                 let manifest = self.tree.manifest();
@@ -255,11 +321,24 @@ impl Store {
                 if is_other || is_more {
                     return Err(contradiction());
                 }
+                if self.has_manifest() {
+                    let digest = self.offered.digest;
+                    if digest.is_some_and(|digest| digest != self.tree.manifest().digest()) {
+                        return Err(contradiction());
+                    }
+                    tell(Stored::Manifest, Vec::new());
+                }
             }
             Content::Pieces(_) if !self.has_manifest() => return Err(contradiction()),
-            Content::Pieces(pieces) => self.tree.write(pieces, pack.payload())?,
+            Content::Pieces(pieces) => {
+                self.tree.write(pieces, pack.payload())?;
+                if !pieces.iter().any(|p| matches!(p, Piece::Failed { .. })) {
+                    let header = &pack.bytes[..pack.header];
+                    self.tree.note_pack(header, pack.payload().len());
+                }
+            }
         }
-        tell(Stored::Pack(pack.bytes));
+        tell(Stored::Pack(number), pack.bytes);
         Ok(())
     }
 

@@ -203,6 +203,15 @@ impl Node {
         group.own.get().map(Sender::rate)
     }
 
+    /// Bytes of this node's broadcasts to a group that it has never sent, each packet counted in
+    /// full. A caller that keeps few of them under way admits members early: they get what is
+    /// broadcast after they have joined.
+    pub fn unsent(&self, group: GroupId) -> u64 {
+        let group = self.group(group).ok();
+        let sender = group.and_then(|(_, g)| Some((g.own.get()?, g.payload_size)));
+        sender.map_or(0, |(sender, size)| sender.unsent() * u64::from(size))
+    }
+
     /// Whether no member of the group waits for this node, and this node waits for no member. The
     /// group may then be removed, or the process may end. (For all groups together,
     /// [`Output::Wait`] of `None` says so.)

@@ -216,6 +216,11 @@ impl Sender {
         matches!(self.topology, FeedbackTopology::Tree(_))
     }
 
+    /// Number of packets of broadcasts under way that were never sent.
+    pub fn unsent(&self) -> u64 {
+        self.ops.end.from(self.ops.sent).max(0) as u64
+    }
+
     /// Rate of the group's path, in bytes of UDP payload per second.
     pub fn rate(&self) -> u64 {
         self.paths[GROUP_PATH]

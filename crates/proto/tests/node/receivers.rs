@@ -210,6 +210,9 @@ fn one_packet_leaves_before_all_receivers_have_been_heard() {
         add(&mut n, 1);
         bcast(&mut n, 1, 5 * u64::from(PAYLOAD));
         assert_eq!(packets(&drain_paced(&mut n)), first, "{hold} {scheme:?}");
+        // The node says how much has never left.
+        let group = GroupId(1);
+        assert_eq!(n.unsent(group), (5 - first as u64) * u64::from(PAYLOAD));
     }
     // One receiver that has not been heard holds up the others for 50 ms.
     for late in [true, false] {

@@ -17,7 +17,8 @@ use crate::common::{BOUND, Run, Scratch, same};
 pub fn few_seats(place: &impl Place) {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
-    let args = ["--no-announce", "--min-receivers", "3", "--per-host", "3"];
+    let seats = ["--min-receivers", "3", "--per-host", "3"];
+    let args = [&["--no-announce", "--late", "refuse"][..], &seats].concat();
     let (mut send, address) = place.sender(&source, &args);
     let hello = |name, port: u16| {
         let hello = || Peer::hello(&address, name, control::port(port));

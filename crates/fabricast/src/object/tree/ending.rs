@@ -47,15 +47,20 @@ impl Tree {
                 self.set_metadata(entry, self.mode(entry), &opened)?;
             }
         }
+        if let Some(journal) = self.journal.take() {
+            journal.remove();
+        }
         Ok(())
     }
 
     fn make_symlink(&mut self, entry: u32, target: &[u8]) -> Result<(), Error> {
         let directory = self.directory_of(entry)?;
         let target = OsStr::from_bytes(target);
-        self.place_link(entry, &directory, |name| {
-            sys::symlinkat(target, &*directory, name)
-        })?;
+        if !self.ours.contains(&entry) {
+            self.place_link(entry, &directory, |name| {
+                sys::symlinkat(target, &*directory, name)
+            })?;
+        }
         let (name, times) = (self.name(entry), self.times(entry));
         if let Some((user, group)) = self.owner(entry) {
             let _ = sys::chownat(&*directory, &name, user, group, AtFlags::SYMLINK_NOFOLLOW);
@@ -69,6 +74,13 @@ impl Tree {
         let from = self.directory_of(to)?;
         let old = self.name(to);
         let directory = self.directory_of(entry)?;
+        let file = |directory: &OwnedFd, name: &Path| {
+            let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+            there.map(|there| (there.st_dev, there.st_ino))
+        };
+        if file(&directory, &self.name(entry)) == file(&from, &old) {
+            return Ok(()); // an earlier run has made it
+        }
         self.place_link(entry, &directory, |name| {
             sys::linkat(&*from, &old, &*directory, name, AtFlags::empty())
         })
@@ -85,7 +97,7 @@ impl Tree {
         self.touched.insert(self.entry(entry).parent);
         match make(&name) {
             Ok(()) => Ok(()),
-            Err(Errno::EXIST) if self.destination.overwrite => {
+            Err(Errno::EXIST) if self.may_replace(entry) => {
                 let ((), between) = with_partial_name(&name, partial_name, |n| Ok(make(n)?))?;
                 let placed = sys::renameat(directory, &between, directory, &name);
                 // Renaming one name of a file to another of its names does nothing.
@@ -103,7 +115,7 @@ impl Tree {
         if !self.destination.sync {
             return Ok(());
         }
-        if touched.len() > FLUSHED {
+        if touched.len() > FLUSHED || self.flushes_all {
             return sys::syncfs(&*self.root).map_err(|e| {
                 Error::io(format!("flushing {}", self.destination.root.display()), e)
             });

@@ -35,6 +35,14 @@ impl Tree {
         !self.mode(entry).contains(Mode::RUSR)
     }
 
+    /// The permissions of a file until the end. What was written is read back for the proof.
+    pub(super) fn readable_mode(&self, entry: u32) -> Mode {
+        match self.is_unreadable(entry) {
+            true => self.mode(entry) | Mode::RUSR,
+            false => self.mode(entry),
+        }
+    }
+
     pub(super) fn times(&self, entry: u32) -> Timestamps {
         let e = self.entry(entry);
         let time = Timespec {

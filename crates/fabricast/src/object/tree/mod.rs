@@ -6,13 +6,17 @@
 //! modes and times of directories, come at the end.
 
 mod ending;
+mod journal;
+mod kept;
 mod metadata;
 mod naming;
 mod partial;
+mod ranges;
+mod resuming;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -25,7 +29,11 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use self::journal::{Journal, Record};
+pub use self::kept::Kept;
+use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
+use self::ranges::Ranges;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, Secret, give_way, safe_name};
@@ -35,6 +43,11 @@ use crate::error::Error;
 const BATCH: usize = 256;
 /// Bytes that are written at a time, before other threads may run.
 const WRITTEN: usize = 256 << 10;
+/// Most files that are incomplete at once; each has an open descriptor. Packs may come in any
+/// order, but a receiver lacks runs of them, and a run leaves two files incomplete at most.
+const INCOMPLETE_MAX: usize = 256;
+/// Bytes of zeros that are written at once.
+const ZEROS: usize = 1 << 20;
 /// Write permissions of the group and of others.
 const WRITE_OTHERS: u32 = 0o022;
 
@@ -69,8 +82,22 @@ pub struct Tree {
     failed: BTreeSet<u32>,
     /// Files that have another name at the top.
     exposed: BTreeSet<u32>,
-    /// The file that is being written; a sender sends one after the other.
-    open: Option<Partial>,
+    /// Files of which only a part is there.
+    incomplete: BTreeMap<u32, Partial>,
+    /// What is stored, for a later run; `None`: nothing is kept.
+    journal: Option<Journal>,
+    /// The journal's name.
+    id: Option<String>,
+    /// Whether the journal had a part of the set.
+    resumes: bool,
+    /// Entries that are there already and may be of an earlier run, so that they may be replaced.
+    ours: BTreeSet<u32>,
+    /// Packs that are on the disk and that the sender has not announced yet.
+    kept: KeptPacks,
+    /// Files of an earlier run that have their names, and what of them the sender has announced.
+    named: BTreeMap<u32, Ranges>,
+    /// Whether files have their names that may not be on the disk.
+    flushes_all: bool,
     /// Complete files that have no name yet.
     batch: Vec<Partial>,
     /// The directory that was opened last.
@@ -103,7 +130,14 @@ impl Tree {
             done: Vec::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
-            open: None,
+            incomplete: BTreeMap::new(),
+            journal: None,
+            id: None,
+            resumes: false,
+            ours: BTreeSet::new(),
+            kept: KeptPacks::new(),
+            named: BTreeMap::new(),
+            flushes_all: false,
             batch: Vec::new(),
             last_directory: None,
             touched: BTreeSet::new(),
@@ -223,6 +257,9 @@ impl Tree {
             }
             self.make_place(entry)?;
         }
+        if let Some(journal) = &mut self.journal {
+            journal.add(&Record::Page(page.to_vec()));
+        }
         Ok(())
     }
 
@@ -231,6 +268,19 @@ impl Tree {
         match self.entry(entry).kind {
             Kind::File(len) => len,
             _ => 0,
+        }
+    }
+
+    /// Whether what is in an entry's place may be replaced.
+    fn may_replace(&self, entry: u32) -> bool {
+        self.destination.overwrite || self.ours.contains(&entry)
+    }
+
+    /// Length of a file in bytes; 0 for a number that no entry has.
+    fn len_if_any(&self, file: u32) -> u64 {
+        match (file as usize) < self.manifest.entries().len() {
+            true => self.len(file),
+            false => 0,
         }
     }
 
@@ -275,119 +325,160 @@ impl Tree {
                     "{} is a directory; name another destination",
                     self.path(entry).display()
                 ))),
+                (false, _) if self.may_be_ours(entry, &there, &name) => Ok(()),
                 (false, _) if self.destination.overwrite => Ok(()),
                 _ => Err(Error::Exists(self.path(entry))),
             },
         }
     }
 
-    /// Writes the pieces of a pack, and gives names to the files that are complete.
-    pub fn write(&mut self, pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
-        for piece in pieces {
-            match piece {
-                Piece::Bytes {
-                    file,
-                    offset,
-                    len,
-                    last,
-                } => {
-                    let here;
-                    (here, bytes) = bytes.split_at(*len as usize);
-                    self.write_piece(*file, *offset, here)?;
-                    if *last {
-                        self.complete(*file)?;
-                    }
-                }
-                Piece::Hole {
-                    file,
-                    offset,
-                    len,
-                    last,
-                } => {
-                    self.leave_hole(*file, *offset, *len)?;
-                    if *last {
-                        self.complete(*file)?;
-                    }
-                }
-                Piece::Failed { file, .. } => self.give_up(*file)?,
-            }
+    /// Writes the pieces of a pack, and gives names to the files that are complete. Packs may come
+    /// in any order, each once.
+    pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
+        while let Some(first) = pieces.first() {
+            let file = first.file();
+            let run = pieces.iter().take_while(|p| p.file() == file).count();
+            let here;
+            (here, pieces) = pieces.split_at(run);
+            self.write_pieces(file, here, &mut bytes)?;
         }
         self.name_batch()
     }
 
-    fn check_pending(&self, file: u32) -> Result<(), Error> {
+    /// Writes the pieces of one file, whose bytes are the first of `bytes`.
+    fn write_pieces(
+        &mut self,
+        file: u32,
+        pieces: &[Piece],
+        bytes: &mut &[u8],
+    ) -> Result<(), Error> {
+        let given: u64 = pieces.iter().map(Piece::size).sum();
+        let is_whole = given == self.len_if_any(file);
+        for piece in pieces {
+            self.check_announced(file)?;
+            match piece {
+                Piece::Bytes { offset, len, .. } => {
+                    let here;
+                    (here, *bytes) = bytes.split_at(*len as usize);
+                    // What comes of a file that the sender could not read to its end is void.
+                    if !self.failed.contains(&file) {
+                        let partial = self.extend(piece, *offset, is_whole)?;
+                        let written = write_parts(&partial.file, here, *offset);
+                        written.map_err(|e| self.error(file, "writing", e))?;
+                        self.complete(file)?;
+                    }
+                }
+                Piece::Hole { offset, len, .. } => {
+                    if !self.failed.contains(&file) {
+                        self.extend(piece, *offset, is_whole)?;
+                        self.leave_hole(file, *offset, *len)?;
+                        self.complete(file)?;
+                    }
+                }
+                Piece::Failed { .. } => self.give_up(file)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that more may come of this file.
+    fn check_announced(&self, file: u32) -> Result<(), Error> {
         match self.done.get(file as usize) {
-            Some(false) => Ok(()),
+            Some(is_done) if !is_done || self.failed.contains(&file) => Ok(()),
             _ => Err(absurd(
                 "bytes of a file that it has not announced, or has sent",
             )),
         }
     }
 
-    /// The file that the next `count` bytes from `offset` on belong to, if they may.
-    fn continued(&mut self, file: u32, offset: u64, count: u64) -> Result<&mut Partial, Error> {
-        self.check_pending(file)?;
-        if self.open.as_ref().is_none_or(|open| open.entry != file) {
-            if self.open.is_some() || offset != 0 {
-                return Err(absurd("pieces of files out of their order"));
-            }
-            self.open = Some(self.create(file)?);
+    /// Notes that a piece of a file comes, which begins at `offset`, and returns the file. It is
+    /// created with its first piece, and needs no partial name if the pack is all of it.
+    fn extend(
+        &mut self,
+        piece: &Piece,
+        offset: u64,
+        is_whole: bool,
+    ) -> Result<&mut Partial, Error> {
+        let file = piece.file();
+        let (end, len) = (offset + piece.size(), self.len(file));
+        let overlap = || absurd("pieces of a file that overlap or are too long");
+        if end > len {
+            return Err(overlap());
         }
-        let len = self.len(file);
-        match &mut self.open {
-            Some(open) if open.len == offset && count <= len - offset => {
-                open.len += count;
-                Ok(open)
+        if piece.is_last() != (end == len) {
+            return Err(absurd("a file that ends too early"));
+        }
+        if !self.incomplete.contains_key(&file) {
+            if let Some(ranges) = self.named.remove(&file) {
+                self.unname(file, ranges)?;
+            } else if let Some(left) = self.partial(file) {
+                self.take_partial(file, left, Ranges::default())?;
+            } else {
+                let created = self.create(file, is_whole)?;
+                self.add_incomplete(created)?;
             }
-            _ => Err(absurd("pieces of a file that overlap or are too long")),
+        }
+        let partial = self.incomplete.get_mut(&file).ok_or_else(overlap)?;
+        match partial.ranges.add(offset, end) {
+            true => Ok(partial),
+            false => Err(overlap()),
         }
     }
 
-    fn write_piece(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let open = self.continued(file, offset, bytes.len() as u64)?;
-        let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
-        let written = parts.try_for_each(|(part, at)| {
-            give_way();
-            open.file.write_all_at(part, at)
-        });
-        written.map_err(|e| self.error(file, "writing", e))
+    /// Notes a file of which only a part is there.
+    fn add_incomplete(&mut self, partial: Partial) -> Result<(), Error> {
+        if self.incomplete.len() >= INCOMPLETE_MAX {
+            return Err(absurd("too many files that are not complete"));
+        }
+        self.incomplete.insert(partial.entry, partial);
+        Ok(())
     }
 
     /// Leaves a hole, where the file system can. The space may be allocated already.
-    fn leave_hole(&mut self, file: u32, offset: u64, count: u64) -> Result<(), Error> {
-        let open = self.continued(file, offset, count)?;
+    fn leave_hole(&self, file: u32, offset: u64, count: u64) -> Result<(), Error> {
+        let Some(partial) = self.incomplete.get(&file) else {
+            return Ok(());
+        };
         if count > 0 {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = sys::fallocate(&open.file, punch, offset, count);
+            let punched = sys::fallocate(&partial.file, punch, offset, count);
+            // What an earlier run has left there must go.
+            if punched.is_err()
+                && partial.is_kept
+                && !is_hole(&partial.file, offset, offset + count)
+            {
+                let zeros = vec![0; ZEROS];
+                for at in (offset..offset + count).step_by(ZEROS) {
+                    let some = (offset + count - at).min(ZEROS as u64) as usize;
+                    let written = partial.file.write_all_at(&zeros[..some], at);
+                    written.map_err(|e| self.error(file, "writing", e))?;
+                }
+            }
         }
-        let (end, len) = (open.len, self.len(file));
-        match &self.open {
-            // What follows a hole makes the file longer, unless nothing does.
-            Some(open) if end == len => {
-                sys::ftruncate(&open.file, len).map_err(|e| self.error(file, "writing", e))
+        // What follows a hole makes the file longer, unless nothing does.
+        match self.len(file) {
+            len if offset + count == len => {
+                sys::ftruncate(&partial.file, len).map_err(|e| self.error(file, "writing", e))
             }
             _ => Ok(()),
         }
     }
 
-    /// Completes a file: its owner, mode and time. It gets its name with its batch.
+    /// Completes a file if all of it is there: its owner, mode and time. It gets its name with its
+    /// batch.
     fn complete(&mut self, file: u32) -> Result<(), Error> {
         let len = self.len(file);
-        let Some(open) = self
-            .open
-            .take_if(|open| open.entry == file && open.len == len)
-        else {
-            return Err(absurd("a file that ends too early"));
+        let is_there = |partial: &Partial| partial.ranges.cover(len);
+        if !self.incomplete.get(&file).is_some_and(is_there) {
+            return Ok(());
+        }
+        let Some(partial) = self.incomplete.remove(&file) else {
+            return Ok(());
         };
-        // What was written is read back for the proof.
-        let readable = match self.is_unreadable(file) {
-            true => Mode::RUSR,
-            false => Mode::empty(),
-        };
-        self.set_metadata(file, self.mode(file) | readable, &open.file)?;
+        self.set_metadata(file, self.readable_mode(file), &partial.file)?;
         self.done[file as usize] = true;
         self.remaining -= 1;
-        self.batch.push(open);
+        self.batch.push(partial);
         match self.batch.len() >= BATCH {
             true => self.name_batch(),
             false => Ok(()),
@@ -395,11 +486,14 @@ impl Tree {
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {
-        self.check_pending(file)?;
-        self.done[file as usize] = true;
-        self.remaining -= 1;
-        self.failed.insert(file);
-        self.open.take_if(|open| open.entry == file);
+        if self.failed.insert(file) {
+            self.done[file as usize] = true;
+            self.remaining -= 1;
+            self.named.remove(&file);
+            if let Some(mut partial) = self.incomplete.remove(&file) {
+                partial.is_kept = false;
+            }
+        }
         Ok(())
     }
 
@@ -437,4 +531,13 @@ fn umask() -> u32 {
     let line = status.lines().find_map(|l| l.strip_prefix("Umask:"));
     let mask = line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok());
     mask.unwrap_or(WRITE_OTHERS)
+}
+
+/// Writes bytes to a file, so that other threads run between parts of them.
+fn write_parts(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
+    parts.try_for_each(|(part, at)| {
+        give_way();
+        file.write_all_at(part, at)
+    })
 }

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::Tree;
 use super::partial::Partial;
+use super::ranges::Ranges;
+use super::{Tree, journal};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
 
@@ -16,12 +17,17 @@ use crate::object::file_name::{partial_name, with_partial_name};
 const ALLOCATED: u64 = 1 << 20;
 
 impl Tree {
-    /// Creates the file of an entry: without a name, or with a partial one.
-    pub(super) fn create(&mut self, entry: u32) -> Result<Partial, Error> {
+    /// Creates the file of an entry: without a name, or with a partial one. One that a pack holds
+    /// as a whole need not be kept for a later run.
+    pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
         let directory = self.directory_of(entry)?;
         let mode = Mode::from_raw_mode(0o600);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let nameless = match self.may_be_nameless {
+        let id = self
+            .id
+            .clone()
+            .filter(|_| self.journal.is_some() && !is_whole);
+        let nameless = match self.may_be_nameless && id.is_none() {
             true => sys::openat(&*directory, ".", flags | OFlags::TMPFILE, mode).ok(),
             false => None,
         };
@@ -29,7 +35,16 @@ impl Tree {
             Some(file) => (File::from(file), None),
             None => {
                 let flags = flags | OFlags::CREATE | OFlags::EXCL;
-                let (file, name) = with_partial_name(&self.name(entry), partial_name, |name| {
+                let draw = |path: &Path| match &id {
+                    Some(id) => {
+                        let name = PathBuf::from(journal::partial_name(id, entry));
+                        // One that cannot be used, since it is not this user's alone.
+                        let _ = sys::unlinkat(&*directory, &name, AtFlags::empty());
+                        Ok(name)
+                    }
+                    None => partial_name(path),
+                };
+                let (file, name) = with_partial_name(&self.name(entry), draw, |name| {
                     Ok(sys::openat(&*directory, name, flags, mode)?)
                 })?;
                 (file.into(), Some(name))
@@ -40,7 +55,8 @@ impl Tree {
             file,
             name,
             directory,
-            len: 0,
+            is_kept: id.is_some(),
+            ranges: Ranges::default(),
         };
         let len = self.len(entry);
         if len >= ALLOCATED && !in_memory(&partial.file) {
@@ -78,7 +94,8 @@ impl Tree {
     fn give_name(&self, partial: &mut Partial) -> Result<(), Error> {
         let name = self.name(partial.entry);
         let directory = &*partial.directory;
-        let fails = |e: Errno| match (e, self.destination.overwrite) {
+        let overwrite = self.may_replace(partial.entry);
+        let fails = |e: Errno| match (e, overwrite) {
             (Errno::EXIST, false) => Error::Exists(self.path(partial.entry)),
             _ => self.error(partial.entry, "renaming to", e),
         };
@@ -86,7 +103,7 @@ impl Tree {
             let nameless = descriptor(&partial.file);
             sys::linkat(CWD, nameless, directory, name, AtFlags::SYMLINK_FOLLOW)
         };
-        match (&partial.name, self.destination.overwrite) {
+        match (&partial.name, overwrite) {
             (None, false) => link(&name).map_err(fails),
             // A link replaces nothing, so the file has a partial name for an instant.
             (None, true) => {

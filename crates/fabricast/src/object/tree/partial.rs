@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use rustix::fs::{self as sys, AtFlags};
 
+use super::ranges::Ranges;
+
 /// A file that is being written.
 pub struct Partial {
     pub entry: u32,
@@ -14,13 +16,15 @@ pub struct Partial {
     /// Name of the file until it is complete; `None` if it has no name.
     pub name: Option<PathBuf>,
     pub directory: Arc<OwnedFd>,
-    /// Bytes written.
-    pub len: u64,
+    /// Whether it stays for a later run.
+    pub is_kept: bool,
+    /// What of it is written.
+    pub ranges: Ranges,
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if let Some(name) = self.name.take() {
+        if let Some(name) = self.name.take().filter(|_| !self.is_kept) {
             let _ = sys::unlinkat(&*self.directory, &name, AtFlags::empty());
         }
     }

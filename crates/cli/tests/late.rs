@@ -1,0 +1,181 @@
+//! Receivers that come when the transfer runs already, as processes on the loopback.
+
+mod common;
+
+use std::path::Path;
+
+use common::control::{self, Peer};
+use common::tree::{described, recv, send, tree};
+use common::{AT_ONCE, Run, SIZE, Scratch, receiver, same, steady};
+use rustix::process::Signal;
+use serde_json::json;
+
+/// A tree with everything that a tree may have, and a long file: 35 MB.
+fn long_tree(dir: &Scratch) -> std::path::PathBuf {
+    let top = tree(dir);
+    std::fs::rename(dir.file("long", SIZE), top.join("long")).unwrap();
+    std::fs::rename(dir.file("zlast", 700_000), top.join("zlast")).unwrap();
+    top
+}
+
+/// Three receivers come at different times. The one that was there from the start does not wait for
+/// them.
+fn several_come_late(loss: &[&str]) {
+    let dir = Scratch::new();
+    let top = long_tree(&dir);
+    let to = |name: &str| dir.path(&format!("to-{name}"));
+    let (mut sender, address) = send(&[&top], &[&["--rate", "15MB/s"][..], loss].concat());
+    let first = recv(&address, "first", &to("first"), loss);
+    let mut late = Vec::new();
+    for (name, share) in [("early", 5), ("half", 50), ("last", 80)] {
+        sender.until_share_of("fastest", share);
+        let mut run = recv(&address, name, &to(name), loss);
+        run.until("joined", |e| e["lacking"].as_u64() > Some(0));
+        late.push((name, run));
+    }
+    let first = first.end().expect(0);
+    // It has ended, and the others still catch up.
+    sender.until("verified", |e| e["receiver"] == "first");
+    for (name, run) in late {
+        let end = run.end().expect(0);
+        assert_eq!(end.one("done")["root"], first.one("done")["root"]);
+        assert_eq!(described(&to(name).join("tree")), described(&top), "{name}");
+        let names: Vec<_> = std::fs::read_dir(to(name)).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+    let sent = sender.end().expect(0);
+    let verified: Vec<&serde_json::Value> = sent.all("verified").collect();
+    assert_eq!(verified[0]["receiver"], "first");
+    assert_eq!(verified.len(), 4);
+    for (name, part) in [("first", "whole"), ("early", "late"), ("last", "late")] {
+        let result = sent.result(name);
+        assert_eq!(
+            (&result["part"], &result["state"]),
+            (&json!(part), &json!("verified"))
+        );
+        assert_eq!(result["placed"], sent.one("summary")["len"]);
+    }
+    for name in ["early", "half", "last"] {
+        assert!(sent.all("catching_up").any(|e| e["receiver"] == *name));
+    }
+}
+
+#[test]
+fn several_come_late_and_have_all_in_the_end() {
+    several_come_late(&[]);
+}
+
+#[test]
+fn several_come_late_while_packets_are_lost() {
+    several_come_late(&["--inject-loss", "10"]);
+}
+
+/// What several lack is sent once for all of them.
+#[test]
+fn what_several_lack_is_sent_once() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share(50);
+    let names = ["a", "b", "c"];
+    let late = names.map(|name| receiver(&address, name, &dir.path(name), &[]));
+    first.end().expect(0);
+    for (name, run) in names.iter().zip(late) {
+        run.end().expect(0);
+        same(&source, &dir.path(name));
+    }
+    let sent = sender.end().expect(0);
+    // The set and about half of it again, not three times.
+    let bytes = sent.one("summary")["traffic"]["wire_bytes"].as_u64();
+    assert!(bytes.unwrap() < 2 * SIZE as u64, "{sent:#?}");
+}
+
+/// A receiver that is killed while it catches up holds up nobody, and is lost in the table.
+#[test]
+fn one_that_is_killed_while_it_catches_up_is_lost() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share(70);
+    let killed = receiver(&address, "killed", &dir.path("killed"), &[]);
+    let other = receiver(&address, "other", &dir.path("other"), &[]);
+    for _ in 0..2 {
+        sender.until("catching_up", |_| true);
+    }
+    first.end().expect(0);
+    sender.until("verified", |e| e["receiver"] == "first");
+    killed.signal(Signal::KILL);
+    other.end().expect(0);
+    same(&source, &dir.path("other"));
+    let sent = sender.end().expect(4);
+    assert_eq!(sent.result("killed")["state"], "lost");
+    assert_eq!(sent.result("other")["state"], "verified");
+}
+
+/// The sender's user gives up when only a late receiver is left: it ends with an error.
+#[test]
+fn a_sender_that_gives_up_tells_late_receivers() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share(70);
+    let late = receiver(&address, "late", &dir.path("late"), &[]);
+    sender.until("catching_up", |_| true);
+    first.end().expect(0);
+    sender.until("verified", |_| true);
+    sender.signal(Signal::INT);
+    let sent = sender.end_within(AT_ONCE).expect(130);
+    assert_eq!(sent.result("late")["state"], "failed");
+    let end = late.end_within(AT_ONCE).expect(8);
+    assert!(end.stderr.contains("given up"), "{}", end.stderr);
+    assert!(!dir.path("late").exists());
+}
+
+/// A sender that runs, and a client that has come late and is a member of the group.
+fn member(dir: &Scratch, source: &Path) -> (Run, Run, Peer) {
+    let (mut sender, address) = common::sender(source, &steady("1"));
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share(20);
+    let mut able = control::port(4000);
+    (able["datagram"], able["window_bytes"]) = (json!(65_507), json!(58 << 20));
+    let mut liar = Peer::hello(&address, "liar", able);
+    liar.until("welcome");
+    liar.say(json!({"say": "prepared"}));
+    assert_eq!(liar.until("start")["late"], true);
+    liar.say(json!({"say": "ready"}));
+    let join = liar.until("join");
+    assert!(join["packs"].as_u64() > Some(1), "{join}");
+    (sender, first, liar)
+}
+
+/// A receiver says what it has once, and cannot take that back: the sender sends it no pack twice.
+#[test]
+fn one_that_lies_about_what_it_lacks_is_given_up() {
+    let lies = [
+        json!([[0, 4_000_000_000u64]]),
+        json!([[0, 1], [0, 1]]),
+        json!([[1, 0]]),
+        json!([[1, 1]]),
+    ];
+    for runs in lies {
+        let dir = Scratch::new();
+        let source = dir.file("source", SIZE);
+        let (sender, first, mut liar) = member(&dir, &source);
+        liar.say(json!({"say": "has", "runs": runs}));
+        let why = liar.until("removed")["reason"].to_string();
+        assert!(why.contains("out of turn"), "{why}");
+        first.end().expect(0);
+        assert_eq!(sender.end().expect(4).result("liar")["state"], "lost");
+    }
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (sender, first, mut liar) = member(&dir, &source);
+    liar.say(json!({"say": "has", "runs": []}));
+    liar.say(json!({"say": "has", "runs": [[0, 1]]}));
+    liar.until("removed");
+    first.end().expect(0);
+    sender.end().expect(4);
+}

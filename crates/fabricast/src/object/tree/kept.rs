@@ -1,0 +1,45 @@
+//! What an earlier run has left of a set, and is proven.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+
+use rustix::fs::{self as sys, SeekFrom};
+use rustix::io::Errno;
+
+use crate::object::HASH;
+use crate::object::pack::Piece;
+
+/// The packs that are kept, by the hash of their header.
+pub type KeptPacks = HashMap<[u8; HASH], Vec<Piece>>;
+
+/// What of a set is on the disk already.
+#[derive(Clone, Default, Debug)]
+pub struct Kept {
+    /// The hashes of the headers of packs that need not come again, the pages of the manifest
+    /// included.
+    pub packs: BTreeSet<[u8; HASH]>,
+    /// Bytes of files in them.
+    pub bytes: u64,
+    /// Bytes that the files of the set take on the disk.
+    pub allocated: u64,
+}
+
+impl Kept {
+    /// Whether nothing is there, so that everything has to come.
+    pub fn is_empty(&self) -> bool {
+        self.packs.is_empty()
+    }
+}
+
+/// Whether a file has no data from `start` to `end`, as far as its file system can tell. It is as
+/// long as that at least, or the hole is at its end.
+pub fn is_hole(file: &File, start: u64, end: u64) -> bool {
+    if start == end {
+        return true;
+    }
+    match sys::seek(file, SeekFrom::Data(start)) {
+        Ok(data) => data >= end,
+        Err(Errno::NXIO) => file.metadata().is_ok_and(|meta| meta.len() >= end),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,345 @@
+//! Going on with a set of which a part was stored before this process began (spec 5.11).
+//!
+//! The journal names packs. A pack is kept if what is on the disk matches the hashes of its header.
+//! It counts only when the sender announces a pack with this header: so nothing gets its name that
+//! the sender has not proven.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{self as sys, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::journal::{Journal, Record, is_own, partial_name};
+use super::kept::{Kept, is_hole};
+use super::partial::Partial;
+use super::ranges::Ranges;
+use super::{Tree, absurd};
+use crate::error::Error;
+use crate::object::manifest::{Kind, Manifest};
+use crate::object::pack::{Content, Header, Pack, Piece};
+use crate::object::{BLOCK, HASH};
+
+/// Where the bytes of a file are that was not received by this process.
+enum Found {
+    /// In a partial file.
+    Partial(File),
+    /// In a file that has its name already.
+    Named(File),
+}
+
+impl Tree {
+    /// Opens the journal of the set whose manifest has this digest, and finds out what is on the
+    /// disk already. From now on what is stored is kept for a later run if this one does not come
+    /// to its end. Calls `go_on` now and then, and gives up if it returns an error.
+    pub fn resume(
+        &mut self,
+        set: &blake3::Hash,
+        go_on: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Kept, Error> {
+        let mut place = blake3::Hasher::new();
+        place.update(set.as_bytes());
+        if let Some(name) = &self.destination.name {
+            place.update(name.as_encoded_bytes());
+        }
+        let id = place.finalize().to_hex()[..16].to_owned();
+        let Some(mut journal) = Journal::open(&self.root, id) else {
+            return Ok(Kept::default());
+        };
+        let mut kept = Kept::default();
+        let mut pack = self.add_pages(&mut journal, set, &mut kept)?;
+        self.id = Some(journal.id().to_owned());
+        let mut files = BTreeSet::new();
+        while let Some(Record::Pack { header, len }) = pack {
+            go_on()?;
+            let hash: [u8; HASH] = blake3::hash(&header).into();
+            if !kept.packs.contains(&hash)
+                && let Some(header) = Header::decode(&header, len)
+                && let Content::Pieces(pieces) = &header.content
+                && self.is_proven(pieces, &header.hashes, &mut files, &mut kept.allocated)
+            {
+                kept.packs.insert(hash);
+                kept.bytes += len as u64;
+                self.kept.insert(hash, pieces.clone());
+            }
+            pack = journal.next();
+        }
+        self.journal = Some(journal);
+        Ok(kept)
+    }
+
+    /// Adds the pages of the manifest that the journal has, if they are those of this set. Returns
+    /// the record that follows.
+    fn add_pages(
+        &mut self,
+        journal: &mut Journal,
+        set: &blake3::Hash,
+        kept: &mut Kept,
+    ) -> Result<Option<Record>, Error> {
+        let (mut manifest, mut pages) = (Manifest::default(), Vec::new());
+        let next = loop {
+            match journal.next() {
+                Some(Record::Page(page)) if manifest.add_page(&page).is_ok() => pages.push(page),
+                next => break next,
+            }
+        };
+        if manifest.digest() != *set || !matches!(next, Some(Record::Pack { .. })) {
+            let _ = journal.clear();
+            return Ok(None);
+        }
+        self.resumes = true;
+        for page in pages {
+            self.add_page(&page)?;
+            let hash = Pack::new(Content::Page, &page).hash();
+            kept.packs.insert(hash.into());
+        }
+        Ok(next)
+    }
+
+    /// Whether what is on the disk matches a pack with these pieces and hashes. Adds what its files
+    /// take to `allocated`, each of `files` once.
+    fn is_proven(
+        &mut self,
+        pieces: &[Piece],
+        hashes: &[u8],
+        files: &mut BTreeSet<u32>,
+        allocated: &mut u64,
+    ) -> bool {
+        let mut hashes = hashes.chunks_exact(HASH);
+        let (mut block, mut open) = (Vec::with_capacity(BLOCK), None::<(u32, Found)>);
+        let mut named = BTreeSet::new();
+        for piece in pieces {
+            let file = piece.file();
+            let (start, whole) = match piece {
+                Piece::Bytes { offset, .. } | Piece::Hole { offset, .. } => {
+                    (*offset, self.is_file(file).then(|| self.len(file)))
+                }
+                Piece::Failed { .. } => return false,
+            };
+            let end = start + piece.size();
+            if whole.is_none_or(|len| end > len || piece.is_last() != (end == len)) {
+                return false;
+            }
+            if open.as_ref().is_none_or(|(of, _)| *of != file) {
+                open = self.find(file).map(|found| (file, found));
+            }
+            let Some((_, Found::Partial(there) | Found::Named(there))) = &open else {
+                return false;
+            };
+            if files.insert(file) {
+                let blocks = there.metadata().map_or(0, |meta| meta.blocks());
+                *allocated += blocks * 512;
+            }
+            if let Some((_, Found::Named(_))) = &open {
+                named.insert(file);
+            }
+            if let Piece::Hole { .. } = piece {
+                if !is_hole(there, start, end) {
+                    return false;
+                }
+                continue;
+            }
+            let mut at = start;
+            while at < end {
+                let filled = block.len();
+                let some = (end - at).min((BLOCK - filled) as u64) as usize;
+                block.resize(filled + some, 0);
+                if there.read_exact_at(&mut block[filled..], at).is_err() {
+                    return false;
+                }
+                at += some as u64;
+                if block.len() == BLOCK && !is_next(&mut hashes, &mut block) {
+                    return false;
+                }
+            }
+        }
+        let is_proven = block.is_empty() || is_next(&mut hashes, &mut block);
+        if is_proven {
+            let named = named.into_iter().map(|file| (file, Ranges::default()));
+            self.named.extend(named);
+        }
+        is_proven
+    }
+
+    fn is_file(&self, file: u32) -> bool {
+        let entry = self.manifest.entries().get(file as usize);
+        entry.is_some_and(|entry| matches!(entry.kind, Kind::File(_)))
+    }
+
+    /// Opens what is on the disk of a file: the partial file, or else the file itself, if an
+    /// earlier run may have made it.
+    fn find(&mut self, file: u32) -> Option<Found> {
+        if let Some(partial) = self.partial(file) {
+            return Some(Found::Partial(partial));
+        }
+        let named = self.ours.contains(&file);
+        let named = named.then(|| self.beneath(file, OFlags::RDONLY))?.ok()?;
+        Some(Found::Named(named.into()))
+    }
+
+    /// Opens the partial file that an earlier run has left.
+    pub(super) fn partial(&mut self, file: u32) -> Option<File> {
+        let name = partial_name(self.id.as_ref()?, file);
+        let directory = self.directory_of(file).ok()?;
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = sys::openat2(&*directory, name, flags, Mode::empty(), inside);
+        let file = File::from(opened.ok()?);
+        is_own(&file).then_some(file)
+    }
+
+    /// Notes whether an entry that is there may be of an earlier run. A file with the length and
+    /// the time of the sender's may be replaced; whether it has the sender's bytes, hashes decide.
+    pub(super) fn may_be_ours(&mut self, entry: u32, there: &sys::Stat, name: &Path) -> bool {
+        if !self.resumes {
+            return false;
+        }
+        let kind = self.entry(entry).kind.clone();
+        let like = match kind {
+            Kind::HardLink(to) => to,
+            _ => entry,
+        };
+        let (len, time) = (self.len(like), self.times(like).last_modification);
+        let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
+        let is_ours = match kind {
+            Kind::Symlink(target) => {
+                let directory = self.directory_of(entry);
+                let to = directory
+                    .ok()
+                    .and_then(|d| sys::readlinkat(&*d, name, Vec::new()).ok());
+                to.is_some_and(|to| *to.as_bytes() == *target)
+            }
+            Kind::Directory => false,
+            Kind::File(_) | Kind::HardLink(_) => {
+                is_file
+                    && there.st_size as u64 == len
+                    && there.st_mtime == time.tv_sec
+                    && i128::from(there.st_mtime_nsec) == i128::from(time.tv_nsec)
+            }
+        };
+        if is_ours {
+            self.ours.insert(entry);
+        }
+        is_ours
+    }
+
+    /// Counts a pack that is kept as stored, since the sender has announced it. A file of which
+    /// everything is there is completed.
+    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<(), Error> {
+        for piece in self.kept.remove(hash).unwrap_or_default() {
+            let (Piece::Bytes { offset, .. } | Piece::Hole { offset, .. }) = piece else {
+                continue;
+            };
+            let (file, end) = (piece.file(), offset + piece.size());
+            let len = self.len(file);
+            let overlap = || absurd("packs that overlap");
+            self.check_announced(file)?;
+            if !self.incomplete.contains_key(&file) && !self.named.contains_key(&file) {
+                let there = self.partial(file).ok_or_else(overlap)?;
+                self.take_partial(file, there, Ranges::default())?;
+            }
+            if let Some(ranges) = self.named.get_mut(&file) {
+                let is_new = ranges.add(offset, end);
+                let is_whole = ranges.cover(len);
+                is_new.then_some(()).ok_or_else(overlap)?;
+                if is_whole {
+                    self.named.remove(&file);
+                    let opened = self.beneath(file, OFlags::RDONLY)?;
+                    self.set_metadata(file, self.readable_mode(file), &opened)?;
+                    self.done[file as usize] = true;
+                    self.remaining -= 1;
+                    // Nobody knows whether it was flushed.
+                    self.flushes_all = true;
+                }
+                continue;
+            }
+            let partial = self.incomplete.get_mut(&file).ok_or_else(overlap)?;
+            partial
+                .ranges
+                .add(offset, end)
+                .then_some(())
+                .ok_or_else(overlap)?;
+            self.complete(file)?;
+        }
+        self.name_batch()
+    }
+
+    /// Takes the name of a file away that an earlier run has made and that is not complete as the
+    /// sender says.
+    pub(super) fn unname(&mut self, file: u32, ranges: Ranges) -> Result<(), Error> {
+        let Some(id) = self.id.clone() else {
+            return Ok(());
+        };
+        let (directory, name) = (self.directory_of(file)?, self.name(file));
+        let partial = partial_name(&id, file);
+        let opened = File::from(self.beneath(file, OFlags::RDONLY)?);
+        if !is_own(&opened) {
+            return Err(Error::Exists(self.path(file)));
+        }
+        let fails = |tree: &Tree, e: Errno| tree.error(file, "renaming", e);
+        sys::renameat(&*directory, &name, &*directory, &partial).map_err(|e| fails(self, e))?;
+        // Its mode may let nobody write.
+        let _ = sys::fchmod(&opened, Mode::RUSR | Mode::WUSR);
+        let there = self.partial(file);
+        let there = there.ok_or_else(|| fails(self, Errno::NOENT))?;
+        self.take_partial(file, there, ranges)
+    }
+
+    /// Goes on with a partial file of which these ranges are there.
+    pub(super) fn take_partial(
+        &mut self,
+        entry: u32,
+        file: File,
+        ranges: Ranges,
+    ) -> Result<(), Error> {
+        let name = self.id.as_ref().map(|id| partial_name(id, entry).into());
+        let partial = Partial {
+            entry,
+            file,
+            name,
+            directory: self.directory_of(entry)?,
+            ranges,
+            is_kept: true,
+        };
+        self.add_incomplete(partial)
+    }
+
+    /// Notes in the journal that a pack is stored.
+    pub fn note_pack(&mut self, header: &[u8], len: usize) {
+        if let Some(journal) = &mut self.journal {
+            let header = header.to_vec();
+            journal.add(&Record::Pack { header, len });
+        }
+    }
+
+    /// Removes what is kept for a later run: another run would fail, too.
+    pub fn discard(&mut self) {
+        for partial in self.incomplete.values_mut().chain(&mut self.batch) {
+            partial.is_kept = false;
+        }
+        if let Some(journal) = self.journal.take() {
+            journal.remove();
+        }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if self
+            .journal
+            .as_ref()
+            .is_some_and(|journal| !journal.has_packs())
+        {
+            self.discard();
+        }
+    }
+}
+
+/// Whether a full block, which is emptied, matches the next hash.
+fn is_next(hashes: &mut std::slice::ChunksExact<'_, u8>, block: &mut Vec<u8>) -> bool {
+    let hash = blake3::hash(block);
+    block.clear();
+    hashes.next().is_some_and(|next| *hash.as_bytes() == *next)
+}

@@ -1,0 +1,170 @@
+//! Tests of sets that an earlier run has begun.
+
+use super::*;
+use crate::object::HASH;
+use crate::object::pack::Pack;
+use crate::object::source_set::SourceSet;
+
+/// A tree with long, small, empty and sparse files, links, and directories.
+fn source(dir: &Path) -> Arc<SourceSet> {
+    let from = dir.join("from");
+    std::fs::create_dir_all(from.join("sub")).unwrap();
+    for i in 0..300 {
+        std::fs::write(from.join(format!("sub/{i}")), "x".repeat(i * 40)).unwrap();
+    }
+    for (name, len) in [("a", 9_000_000), ("b", 5_000_000), ("c", 0)] {
+        let bytes = crate::object::testing::pattern(len);
+        std::fs::write(from.join(name), bytes).unwrap();
+    }
+    let sparse = File::create(from.join("sparse")).unwrap();
+    sparse.write_all_at(&[7; 10_000], 9 << 20).unwrap();
+    sparse.set_len(20 << 20).unwrap();
+    std::fs::hard_link(from.join("a"), from.join("sub/again")).unwrap();
+    symlink("a", from.join("soft")).unwrap();
+    set_of(std::slice::from_ref(&from))
+}
+
+/// A tree beneath `root` that replaces nothing, and what an earlier run has left.
+fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
+    let mut tree = tree(root);
+    tree.destination.overwrite = false;
+    let kept = tree.resume(&set.manifest().digest(), &mut || Ok(()));
+    (tree, kept.unwrap())
+}
+
+/// Stores a pack, unless it is kept. Returns whether it was.
+fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
+    let hash: [u8; HASH] = pack.hash().into();
+    if kept.packs.contains(&hash) {
+        tree.keep(&hash).unwrap();
+        return true;
+    }
+    match pieces_of(pack) {
+        None => tree.add_page(pack.payload()).unwrap(),
+        Some(pieces) => {
+            tree.write(&pieces, pack.payload()).unwrap();
+            tree.note_pack(&pack.bytes[..pack.header], pack.payload().len());
+        }
+    }
+    false
+}
+
+/// Ends the set, and compares it with the source.
+fn check(mut tree: Tree, set: &SourceSet, to: &Path) {
+    let secret = tree.answer(set.challenge()).unwrap();
+    assert_eq!(secret.proof(3), set.secret(&BTreeSet::new()).proof(3));
+    tree.finish().unwrap();
+    for (number, e) in (0..).zip(set.manifest().entries()) {
+        let [a, b] = [set.path(number), tree.path(number)].map(|p| {
+            let meta = p.symlink_metadata().unwrap();
+            let is_file = meta.is_file();
+            let content = is_file.then(|| blake3::hash(&std::fs::read(&p).unwrap()));
+            let times = (meta.mtime(), meta.mtime_nsec());
+            (meta.mode(), content, meta.nlink(), times)
+        });
+        assert!(a == b, "{e:?}: {a:?}, {b:?}");
+    }
+    assert_eq!(names(to), ["from"], "the journal is gone");
+    assert_eq!(names(&to.join("from")), names(&to.with_file_name("from")));
+}
+
+/// A run ends after any number of packs, in any order, and another one goes on: each pack comes
+/// once.
+#[test]
+fn a_run_goes_on_where_another_has_ended() {
+    let dir = scratch();
+    let set = source(&dir);
+    let (packs, _) = packs(&set);
+    for (is_named, ends) in [(false, 1), (true, 2), (false, 3), (false, packs.len())] {
+        let to = dir.join("to");
+        std::fs::create_dir(&to).unwrap();
+        let (mut tree, kept) = resumed(&to, &set);
+        assert!(kept.is_empty());
+        tree.may_be_nameless = !is_named;
+        store(&mut tree, &kept, &packs[0]);
+        // The last packs first, and then every other one.
+        let order = (1..packs.len()).rev().step_by(2).take(ends);
+        for at in order.clone() {
+            store(&mut tree, &kept, &packs[at]);
+        }
+        drop(tree);
+        let (mut tree, kept) = resumed(&to, &set);
+        let stored: Vec<bool> = packs.iter().map(|p| store(&mut tree, &kept, p)).collect();
+        let expected = |at: usize| at == 0 || order.clone().any(|n| n == at);
+        let expected: Vec<bool> = (0..packs.len()).map(expected).collect();
+        assert_eq!(stored, expected);
+        check(tree, &set, &to);
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A run ends just before the end: all files are there under their names, and some links.
+#[test]
+fn a_run_that_ended_at_the_end_is_ended() {
+    let dir = scratch();
+    let set = source(&dir);
+    let (packs, _) = packs(&set);
+    let to = dir.join("to");
+    std::fs::create_dir(&to).unwrap();
+    let (mut tree, kept) = resumed(&to, &set);
+    packs
+        .iter()
+        .for_each(|pack| _ = store(&mut tree, &kept, pack));
+    symlink("a", to.join("from/soft")).unwrap();
+    std::fs::hard_link(to.join("from/a"), to.join("from/sub/again")).unwrap();
+    drop(tree);
+    let (mut tree, kept) = resumed(&to, &set);
+    assert!(packs.iter().all(|pack| store(&mut tree, &kept, pack)));
+    check(tree, &set, &to);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// What the sender does not announce does not count, though it matches the journal: a file that has
+/// its name already loses it, and its bytes come again.
+#[test]
+fn what_the_sender_does_not_announce_does_not_count() {
+    let dir = scratch();
+    let set = source(&dir);
+    let (packs, _) = packs(&set);
+    let to = dir.join("to");
+    std::fs::create_dir(&to).unwrap();
+    let (mut tree, kept) = resumed(&to, &set);
+    packs
+        .iter()
+        .for_each(|pack| _ = store(&mut tree, &kept, pack));
+    drop(tree);
+    let (mut tree, mut kept) = resumed(&to, &set);
+    let all = std::mem::take(&mut kept.packs);
+    kept.packs = all.into_iter().take(2).collect();
+    kept.packs.insert(packs[0].hash().into());
+    packs
+        .iter()
+        .for_each(|pack| _ = store(&mut tree, &kept, pack));
+    check(tree, &set, &to);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A run that has stored nothing leaves nothing, and neither does one whose error would come again.
+#[test]
+fn nothing_is_left_where_nothing_is_worth_it() {
+    let dir = scratch();
+    let set = source(&dir);
+    let (packs, _) = packs(&set);
+    for is_error in [false, true] {
+        let to = dir.join("to");
+        std::fs::create_dir(&to).unwrap();
+        let (mut tree, kept) = resumed(&to, &set);
+        store(&mut tree, &kept, &packs[0]);
+        if is_error {
+            store(&mut tree, &kept, &packs[1]);
+            assert!(names(&to).len() == 2 && names(&to.join("from")).len() > 1);
+            tree.discard();
+        }
+        drop(tree);
+        assert_eq!(names(&to), ["from"]);
+        assert_eq!(names(&to.join("from")), ["sub"], "{is_error}");
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}

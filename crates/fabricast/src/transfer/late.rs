@@ -1,0 +1,305 @@
+//! Receivers that come when the transfer runs already, or were demoted: the sender's part (spec
+//! 5.10).
+
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Command, NodeId};
+
+use super::ALL;
+use super::admission::{Admission, LATE};
+use super::catch_up::Lacks;
+use super::events::{Part, SendEvent, State};
+use super::objections::{contradiction, small_datagrams, wrong_family};
+use super::plan::{Plan, admits_late};
+use super::receiver_table::{Member, Place, Stage, Wait};
+use super::seats::{host, no_seat, seats};
+use super::sender_session::SenderSession;
+use super::start_check::scheme_of;
+use crate::bootstrap::Event;
+use crate::bootstrap::message::{Announced, Join, Start, ToReceiver};
+use crate::config::{ReachRule, SendOptions, Slow};
+use crate::error::{Error, exit};
+use crate::interface::Family;
+use crate::object::pack::Pack;
+use crate::object::{Memory, PackRecord};
+
+/// Late receivers of one host that are admitted in one transfer, at most. Otherwise a host that
+/// comes again and again would keep the sender for ever.
+const PER_HOST: usize = 64;
+
+/// Why a receiver cannot join the transfer, if it cannot.
+fn objection(
+    member: &Member,
+    admission: &Admission<'_>,
+    plan: &Plan,
+    options: &SendOptions,
+) -> Option<String> {
+    let start = &plan.start;
+    // When only receivers are left that are not prepared, the sender waits for these, and for no
+    // others.
+    let is_over = !admission
+        .members
+        .iter()
+        .any(|m| m.active() && m.stage != Stage::Preparing);
+    if is_over || !scheme_of(start).is_ok_and(|scheme| admits_late(&scheme, options)) {
+        return Some(LATE.into());
+    }
+    let family = start.root.ip().map(|at| Family::of(at.ip()));
+    let its = Family::of(member.address.ip());
+    if let Some(family) = family.filter(|family| *family != its) {
+        return Some(wrong_family(its, family));
+    }
+    let members = &admission.members;
+    let active = members.iter().filter(|m| m.active()).count();
+    let at = |m: &Member| host(m.address.ip(), m.local.ip());
+    let came = members
+        .iter()
+        .filter(|m| m.part != Part::Whole && at(m) == at(member));
+    let window = u64::from(start.window) * u64::from(start.payload_size);
+    let datagram = start.payload_size + plan.overhead;
+    contradiction(member.address, &member.hello, family)
+        .or_else(|| no_seat(member, members, options.per_host, seats()))
+        .or_else(|| {
+            (active >= options.start.max_receivers)
+                .then(|| "there are as many receivers as the sender admits".into())
+        })
+        .or_else(|| {
+            (came.count() >= PER_HOST).then(|| "too many late receivers of its host".into())
+        })
+        .or_else(|| small_datagrams(member.hello.datagram, datagram as usize))
+        .or_else(|| {
+            (member.hello.window_bytes < window).then(|| {
+                let its = member.hello.window_bytes;
+                format!("the window of the transfer has {window} bytes, and it can hold {its}")
+            })
+        })
+}
+
+impl SenderSession<'_> {
+    /// Handles a receiver that says hello.
+    pub(super) fn comes_late(&mut self, member: Member) {
+        let (admission, tell) = (&mut self.admission, &mut *self.tell);
+        match objection(&member, admission, &self.plan, self.options) {
+            Some(reason) => admission.refuse(member, reason, tell),
+            None => admission.admit(member.late(), None, tell),
+        }
+    }
+
+    /// Handles an event of a receiver that is not prepared. Once it is, it may join the group's
+    /// address.
+    pub(super) fn prepares(&mut self, event: Event, at: usize) -> Result<(), Error> {
+        let node = self.admission.members[at].node;
+        self.admission.take(event, self.tell)?;
+        let Some(at) = self.member(node) else {
+            return Ok(());
+        };
+        if self.admission.members[at].stage != Stage::Joining {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let member = &mut self.admission.members[at];
+        (member.since, member.heard) = (now, now);
+        let start = Start {
+            members: vec![0, node.0],
+            late: true,
+            ..self.plan.start.clone()
+        };
+        let peer = member.peer;
+        self.admission
+            .rendezvous
+            .say(peer, ToReceiver::Start(start));
+        // One that has come back is one receiver, with one line in the table.
+        let came = self.admission.members[at].clone();
+        self.admission.members.retain(|m| !came.replaces(m));
+        Ok(())
+    }
+
+    /// Demotes a slow receiver, unless that helps nobody or cannot be done. Returns whether it is
+    /// demoted.
+    pub(super) fn demote(&mut self, at: usize) -> bool {
+        let member = &self.admission.members[at];
+        let needs = |m: &Member| m.in_group() && m.node != member.node && m.complete.is_none();
+        let may = member.place == Place::Member
+            && member.part != Part::Demoted
+            && member.stage == Stage::Receiving
+            && member.has_said
+            && self.plan.start.addresses.is_empty()
+            && self.admission.members.iter().any(needs);
+        if !may {
+            return false;
+        }
+        let member = &mut self.admission.members[at];
+        (member.part, member.place) = (Part::Demoted, Place::Aside);
+        (member.complete, member.waited) = (None, Duration::ZERO);
+        let node = member.node;
+        self.admission
+            .rendezvous
+            .say(member.peer, ToReceiver::Demoted);
+        (self.tell)(SendEvent::Demoted {
+            receiver: member.name(),
+            placed: member.placed,
+            len: self.plan.len,
+        });
+        self.command(Command::MemberRemove { group: ALL, node });
+        true
+    }
+
+    /// Demotes the members that have been far behind the fastest one for longer than the patience.
+    pub(super) fn demote_far_behind(&mut self, now: Instant) {
+        if self.options.slow != Slow::Demote {
+            return;
+        }
+        let start = &self.plan.start;
+        let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
+        let members = self.admission.members.iter();
+        let fastest = members.filter(|m| m.in_group()).map(|m| m.placed).max();
+        for at in 0..self.admission.members.len() {
+            let member = &mut self.admission.members[at];
+            let is_behind = member.in_group() && fastest.is_some_and(|f| member.placed + far < f);
+            let since = match is_behind {
+                true => *member.behind.get_or_insert(now),
+                false => {
+                    member.behind = None;
+                    continue;
+                }
+            };
+            if now - since > self.options.patience {
+                self.slow(at, Wait::behind(self.options.patience));
+            }
+        }
+    }
+
+    /// Admits the receivers that wait for it to the group.
+    pub(super) fn admit_waiting(&mut self) {
+        let has_ended = self.root.is_some();
+        let waits = |m: &Member| match m.place {
+            Place::Waiting => m.active(),
+            Place::Aside => m.active() && has_ended,
+            _ => false,
+        };
+        let waiting = self.admission.members.iter().filter(|m| waits(m));
+        let waiting: Vec<NodeId> = waiting.map(|m| m.node).collect();
+        for node in waiting {
+            self.admit(node);
+        }
+    }
+
+    /// Admits a receiver to the group, from the next pack on.
+    fn admit(&mut self, node: NodeId) {
+        let Some(at) = self.member(node) else {
+            return;
+        };
+        let address = self.admission.members[at].datagrams();
+        self.driver.transport().peer(node, &address);
+        let (now, group) = (self.clock.now(), ALL);
+        let added = self.driver.command(now, Command::MemberAdd { group, node });
+        self.fresh = true;
+        let admission = self.driver.node().admission(ALL, node);
+        let Some(admission) = admission.filter(|_| added.is_ok()) else {
+            let reason = "there is no slot for it in the group".to_owned();
+            return self.fail(at, State::Dropped, exit::REFUSED, reason);
+        };
+        if self.options.reach == ReachRule::Unicast {
+            let members = vec![node];
+            self.command(Command::Unreached { group, members });
+        }
+        let packs = self.packs.0;
+        let member = &mut self.admission.members[at];
+        (member.place, member.has_said) = (Place::Member, false);
+        (member.lacks, member.sent) = (Lacks::before(packs), 0);
+        let is_told = std::mem::replace(&mut member.knows_end, self.root.is_some());
+        let peer = member.peer;
+        let join = ToReceiver::Join(Join {
+            slot: admission.slot.index,
+            epoch: admission.slot.epoch,
+            first: admission.first.0,
+            receivers: admission.receivers,
+            packs,
+        });
+        self.admission.rendezvous.say(peer, join);
+        if self.root.is_some() && !is_told {
+            self.admission.rendezvous.say(peer, self.end_message());
+        }
+    }
+
+    /// Notes which packs a receiver has that were announced before it was admitted. False if it may
+    /// not say that.
+    pub(super) fn has(&mut self, at: usize, runs: &[(u32, u32)], more: bool) -> bool {
+        let member = &mut self.admission.members[at];
+        if member.has_said || member.place != Place::Member {
+            return false;
+        }
+        if !runs.iter().all(|run| member.lacks.remove(run.0, run.1)) {
+            return false;
+        }
+        member.has_said = !more;
+        if !more {
+            let lacking = self.catch_up.lacking(&member.lacks);
+            (self.tell)(SendEvent::CatchingUp {
+                receiver: member.name(),
+                lacking,
+            });
+        }
+        self.fresh = true;
+        true
+    }
+
+    /// Sends packs again that members lack: after the stream, and as far as the share allows while
+    /// it runs.
+    pub(super) fn send_again(&mut self) -> Result<(), Error> {
+        while let Some((number, read)) = self.catch_up.next() {
+            match read {
+                Ok(pack) => self.again(number, pack)?,
+                Err(reason) => self.cannot_send_again(number, &reason),
+            }
+        }
+        if !self.catch_up.is_due(self.root.is_some()) || self.is_full() {
+            return Ok(());
+        }
+        let members = self.admission.members.iter();
+        let lacking = members.filter(|m| m.in_group() && m.has_said);
+        if let Some(next) = lacking.filter_map(|m| m.lacks.first()).min() {
+            self.release_served();
+            self.catch_up.read(next, &self.failed_files);
+        }
+        Ok(())
+    }
+
+    fn again(&mut self, number: u32, pack: Pack) -> Result<(), Error> {
+        let record = PackRecord::of(&pack);
+        let announced = ToReceiver::Pack(Announced::new(&record, Some(number)));
+        self.catch_up.bytes += u64::from(record.len);
+        // One that has not said yet what it has declines the pack, and gets it later.
+        let members = self.admission.members.iter_mut();
+        for member in members.filter(|m| m.in_group() && m.has_said) {
+            member.lacks.remove(number, number + 1);
+        }
+        self.announce(&announced, Memory::new(pack.bytes))
+    }
+
+    /// Gives up the receivers that lack a pack whose source has changed since it was sent.
+    fn cannot_send_again(&mut self, number: u32, reason: &str) {
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            if member.in_group() && member.lacks.contains(number) {
+                let reason = format!("what it has missed cannot be sent any more: {reason}");
+                self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason);
+            }
+        }
+    }
+
+    /// Removes the members from the group that have everything, so that those that still lack
+    /// something need not wait for their words.
+    fn release_served(&mut self) {
+        for at in 0..self.admission.members.len() {
+            let member = &mut self.admission.members[at];
+            if !member.in_group() || !member.is_served() || member.complete.is_none() {
+                continue;
+            }
+            member.place = Place::Done;
+            member.waited = Duration::ZERO;
+            let node = member.node;
+            self.command(Command::MemberRemove { group: ALL, node });
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The packs of a set, as a receiver knows them: those that the sender announces to it, and those
+//! that it announced to others before.
+
+use crate::object::PackRecord;
+
+/// What a receiver has of a pack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pack {
+    /// Nothing, and nothing comes: the sender has to send it again.
+    Lacking,
+    /// It comes, or has come and is being stored.
+    Coming,
+    /// It is stored.
+    Here,
+}
+
+/// All packs, by number.
+#[derive(Default)]
+pub struct PackTable {
+    /// The first packs, without a gap.
+    first: Vec<(PackRecord, Pack)>,
+    /// Number of the first pack in `later`: more than there are in `first` while the sender has
+    /// still to list those between.
+    split: usize,
+    /// Packs from `split` on.
+    later: Vec<(PackRecord, Pack)>,
+    /// Number of packs that are here, of those that are lacking, and bytes of those that are here.
+    here: usize,
+    lacking: usize,
+    bytes: u64,
+}
+
+impl PackTable {
+    /// Number of packs.
+    pub fn len(&self) -> usize {
+        self.split + self.later.len()
+    }
+
+    /// Number of packs that are stored.
+    pub fn here(&self) -> usize {
+        self.here
+    }
+
+    /// Bytes of the packs that are stored.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The first pack that the sender has still to list.
+    pub fn unlisted(&self) -> Option<u32> {
+        (self.first.len() < self.split).then_some(self.first.len() as u32)
+    }
+
+    /// Whether every pack is listed and comes or is here.
+    pub fn is_whole(&self) -> bool {
+        self.unlisted().is_none() && self.lacking == 0
+    }
+
+    /// Adds the next pack, which comes. Returns its number.
+    pub fn push(&mut self, record: PackRecord) -> u32 {
+        self.later.push((record, Pack::Coming));
+        (self.len() - 1) as u32
+    }
+
+    /// Notes that the sender has announced `packs` packs to others, of which this receiver knows
+    /// some already. False if that is fewer than this receiver knows.
+    pub fn join(&mut self, packs: u32) -> bool {
+        let packs = packs as usize;
+        if self.unlisted().is_some() || packs < self.len() {
+            return false;
+        }
+        self.first.append(&mut self.later);
+        self.split = packs;
+        true
+    }
+
+    /// Takes the next records of the list. False if they are none, or too many.
+    pub fn list(&mut self, records: Vec<PackRecord>) -> bool {
+        if records.is_empty() || records.len() > self.split - self.first.len() {
+            return false;
+        }
+        self.lacking += records.len();
+        let lacking = records.into_iter().map(|record| (record, Pack::Lacking));
+        self.first.extend(lacking);
+        true
+    }
+
+    fn at(&mut self, number: u32) -> Option<&mut (PackRecord, Pack)> {
+        let number = number as usize;
+        match number.checked_sub(self.split) {
+            Some(later) => self.later.get_mut(later),
+            None => self.first.get_mut(number),
+        }
+    }
+
+    /// What is here of a pack, and its record; `None` if it is unknown.
+    pub fn get(&mut self, number: u32) -> Option<(PackRecord, Pack)> {
+        self.at(number).copied()
+    }
+
+    /// Notes what is here of a pack. An unknown pack is ignored.
+    pub fn set(&mut self, number: u32, pack: Pack) {
+        let Some(entry) = self.at(number) else {
+            return;
+        };
+        let (len, before) = (u64::from(entry.0.len), entry.1);
+        entry.1 = pack;
+        let count = |what: Pack| (usize::from(before == what), usize::from(pack == what));
+        let (was, is) = count(Pack::Lacking);
+        self.lacking = self.lacking + is - was;
+        let (was, is) = count(Pack::Here);
+        self.here = self.here + is - was;
+        self.bytes = self.bytes + len * is as u64 - len * was as u64;
+    }
+
+    /// Runs of packs before number `end` that are not lacking: where each begins and ends.
+    pub fn runs(&self, end: u32) -> Vec<(u32, u32)> {
+        let all = self.first.iter().chain(&self.later);
+        let mut runs = Vec::<(u32, u32)>::new();
+        for (number, (_, pack)) in (0..end).zip(all) {
+            match runs.last_mut() {
+                _ if *pack == Pack::Lacking => {}
+                Some(last) if last.1 == number => last.1 += 1,
+                _ => runs.push((number, number + 1)),
+            }
+        }
+        runs
+    }
+
+    /// BLAKE3 of the hashes of all packs, in hexadecimal.
+    pub fn root(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for (record, _) in self.first.iter().chain(&self.later) {
+            hasher.update(&record.hash);
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(n: u8) -> PackRecord {
+        PackRecord {
+            len: 10,
+            header: 5,
+            hash: [n; 32],
+        }
+    }
+
+    #[test]
+    fn a_late_receiver_learns_what_was_before() {
+        let mut table = PackTable::default();
+        assert!(table.is_whole() && table.join(5));
+        assert_eq!((table.push(record(5)), table.push(record(6))), (5, 6));
+        assert_eq!((table.len(), table.unlisted()), (7, Some(0)));
+        assert!(!table.is_whole() && !table.join(9), "it lists still");
+        assert_eq!(table.get(4), None);
+        table.set(4, Pack::Here); // it is unknown
+        assert!(!table.list(Vec::new()) && !table.list((0..6).map(record).collect()));
+        assert!(table.list((0..3).map(record).collect()));
+        assert_eq!(table.unlisted(), Some(3));
+        assert!(table.list((3..5).map(record).collect()));
+        assert_eq!((table.unlisted(), table.is_whole()), (None, false));
+        for number in [0, 3, 5] {
+            table.set(number, Pack::Here);
+        }
+        assert_eq!((table.here(), table.bytes()), (3, 30));
+        assert_eq!(table.runs(5), [(0, 1), (3, 4)]);
+        assert_eq!(table.runs(7), [(0, 1), (3, 4), (5, 7)]);
+        for number in [1, 2, 4] {
+            table.set(number, Pack::Coming);
+        }
+        assert!(table.is_whole());
+        let mut hasher = blake3::Hasher::new();
+        (0..7).for_each(|n| _ = hasher.update(&[n; 32]));
+        assert_eq!(table.root(), hasher.finalize().to_hex().to_string());
+        // It leaves and joins again, when more has been announced.
+        assert!(!table.join(6), "it knows more");
+        assert!(table.join(9) && table.unlisted() == Some(7));
+        assert!(table.list(vec![record(7), record(8)]));
+        assert_eq!(table.runs(9), [(0, 7)]);
+    }
+}

@@ -1,0 +1,58 @@
+//! A receiver's network once the transfer starts: its driver, the sender and the group.
+
+use fabricast_proto::{Command, Node, NodeId, Seq, Time};
+
+use super::events::RecvEvent;
+use super::receiver_errors::refused;
+use super::start_check::{is_shared, scheme_of};
+use super::{ADDRESS, ALL, ROOT, RecvDriver};
+use crate::bootstrap::message::{Start, Welcome};
+use crate::driver::Driver;
+use crate::error::Error;
+use crate::net::{self, Net, random};
+
+/// Opens the driver, and joins the group and its address. A receiver that comes late joins the
+/// group only when the sender has admitted it.
+pub fn open(
+    net: Net,
+    welcome: &Welcome,
+    start: &Start,
+    now: Time,
+    tell: &mut dyn FnMut(RecvEvent),
+) -> Result<RecvDriver, Error> {
+    let (session, payload_size) = (welcome.session, start.payload_size);
+    let scheme = scheme_of(start)?;
+    // The first member is the sender. What the sender says about the others' addresses may be
+    // false.
+    let others = match is_shared(&scheme) {
+        true => &start.addresses[..],
+        false => &[],
+    };
+    let node = NodeId(welcome.node);
+    let node = net::node_config(node, session, scheme, payload_size, &net);
+    let mut driver: RecvDriver = Driver::new(Node::new(node, random()?), net);
+    driver.transport().peer(ROOT, &start.root);
+    if let Some(group) = &start.group
+        && let Err(e) = driver.join(ADDRESS, group, true)
+    {
+        // This is no error: the sender will find out and use unicast.
+        let text = format!("no multicast here ({e})");
+        tell(RecvEvent::Notice { text });
+    }
+    for (&node, address) in start.members.iter().skip(1).zip(others) {
+        if node != welcome.node {
+            driver.transport().hearsay(NodeId(node), address);
+        }
+    }
+    if !start.late {
+        let group_add = Command::GroupAdd {
+            group: ALL,
+            address: start.group.is_some().then_some(ADDRESS),
+            members: start.members.iter().copied().map(NodeId).collect(),
+            payload_size,
+            start: Seq(session as u32),
+        };
+        driver.command(now, group_add).map_err(refused)?;
+    }
+    Ok(driver)
+}
