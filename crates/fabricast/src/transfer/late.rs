@@ -85,6 +85,18 @@ impl SenderSession<'_> {
         }
     }
 
+    /// Takes the receivers for late that were not prepared at the start.
+    pub(super) fn admit_unprepared(&mut self) {
+        let (admission, tell) = (&mut self.admission, &mut *self.tell);
+        for member in std::mem::take(&mut admission.unprepared) {
+            match objection(&member, admission, &self.plan, self.options) {
+                Some(reason) => admission.refuse(member, reason, tell),
+                None => admission.members.push(member.late()),
+            }
+        }
+        admission.members.sort_by_key(|m| m.node);
+    }
+
     /// Handles an event of a receiver that is not prepared. Once it is, it may join the group's
     /// address.
     pub(super) fn prepares(&mut self, event: Event, at: usize) -> Result<(), Error> {
