@@ -134,14 +134,36 @@ fn a_sender_that_gives_up_tells_late_receivers() {
     assert!(!dir.path("late").exists());
 }
 
+/// A receiver that is not prepared when the transfer starts comes late.
+#[test]
+fn one_that_is_not_prepared_at_the_start_comes_late() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let mut late = Peer::hello(&address, "late", able());
+    late.until("welcome");
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until("streaming", |_| true);
+    late.say(json!({"say": "prepared"}));
+    assert_eq!(late.until("start")["late"], true);
+    late.say(json!({"say": "failed", "code": 1, "reason": "that is all"}));
+    first.end().expect(0);
+    assert_eq!(sender.end().expect(4).result("late")["state"], "failed");
+}
+
+/// The members of a hello of a receiver that can take part in any transfer.
+fn able() -> serde_json::Value {
+    let mut able = control::port(4000);
+    (able["datagram"], able["window_bytes"]) = (json!(65_507), json!(58 << 20));
+    able
+}
+
 /// A sender that runs, and a client that has come late and is a member of the group.
 fn member(dir: &Scratch, source: &Path) -> (Run, Run, Peer) {
     let (mut sender, address) = common::sender(source, &steady("1"));
     let first = receiver(&address, "first", &dir.path("first"), &[]);
     sender.until_share(20);
-    let mut able = control::port(4000);
-    (able["datagram"], able["window_bytes"]) = (json!(65_507), json!(58 << 20));
-    let mut liar = Peer::hello(&address, "liar", able);
+    let mut liar = Peer::hello(&address, "liar", able());
     liar.until("welcome");
     liar.say(json!({"say": "prepared"}));
     assert_eq!(liar.until("start")["late"], true);

@@ -50,6 +50,8 @@ pub struct Admission<'a> {
     /// The receivers that are there, in the order of their arrival, which is the order of their
     /// node numbers.
     pub members: Vec<Member>,
+    /// Receivers that were not prepared at the start. They come late.
+    pub unprepared: Vec<Member>,
     /// Connections that were given up while they were pending.
     pub pending: u64,
     /// Receivers that connected and do not take part.
@@ -130,6 +132,7 @@ impl<'a> Admission<'a> {
         Ok(Admission {
             rendezvous,
             members: Vec::new(),
+            unprepared: Vec::new(),
             pending: 0,
             refusals: Refusals::default(),
             authenticator: Authenticator::new(session, options.keys.clone()),
@@ -215,18 +218,15 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Ends admission: refuses receivers that are not prepared, refuses those of the other family,
-    /// and stops announcing.
+    /// Ends admission: sets receivers aside that are not prepared, refuses those of the other
+    /// family, and stops announcing.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
         for client in self.authenticator.expire(Instant::now(), true) {
             self.refuse(client, LATE.into(), tell);
         }
         let late = |m: &mut Member| m.stage != Stage::Joining;
-        let late: Vec<Member> = self.members.extract_if(.., late).collect();
-        for member in late {
-            self.refuse(member, LATE.into(), tell);
-        }
+        self.unprepared = self.members.extract_if(.., late).collect();
         let Some(family) = self.family() else { return };
         let other = |m: &mut Member| Family::of(m.address.ip()) != family;
         let others: Vec<Member> = self.members.extract_if(.., other).collect();

@@ -76,13 +76,27 @@ fn objection(
 }
 
 impl SenderSession<'_> {
-    /// Handles a receiver that says hello.
+    /// Handles a receiver that says hello. Where receivers need keys, they show them before the
+    /// start.
     pub(super) fn comes_late(&mut self, member: Member) {
         let (admission, tell) = (&mut self.admission, &mut *self.tell);
-        match objection(&member, admission, &self.plan, self.options) {
+        let keyed = self.options.keys.is_some().then(|| LATE.into());
+        match keyed.or_else(|| objection(&member, admission, &self.plan, self.options)) {
             Some(reason) => admission.refuse(member, reason, tell),
             None => admission.admit(member.late(), None, tell),
         }
+    }
+
+    /// Takes the receivers for late that were not prepared at the start.
+    pub(super) fn admit_unprepared(&mut self) {
+        let (admission, tell) = (&mut self.admission, &mut *self.tell);
+        for member in std::mem::take(&mut admission.unprepared) {
+            match objection(&member, admission, &self.plan, self.options) {
+                Some(reason) => admission.refuse(member, reason, tell),
+                None => admission.members.push(member.late()),
+            }
+        }
+        admission.members.sort_by_key(|m| m.node);
     }
 
     /// Handles an event of a receiver that is not prepared. Once it is, it may join the group's

@@ -116,11 +116,9 @@ pub fn open(
 }
 
 /// Whether receivers may come when the transfer runs already. Where receivers report to each other,
-/// none can join. Where they need keys, all are admitted before the start.
+/// none can join.
 pub fn admits_late(scheme: &Scheme, options: &SendOptions) -> bool {
-    options.late == Late::Admit
-        && options.keys.is_none()
-        && scheme.topology == FeedbackTopology::Direct
+    options.late == Late::Admit && scheme.topology == FeedbackTopology::Direct
 }
 
 /// Checks that the message `start` is no longer than a receiver takes.

@@ -140,6 +140,7 @@ impl<'a> SenderSession<'a> {
 
     /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
+        self.admit_unprepared();
         while self.admission.members.iter().any(Member::active) {
             let now = self.clock.now();
             self.fresh = false;

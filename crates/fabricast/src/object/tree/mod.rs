@@ -411,7 +411,7 @@ impl Tree {
         if !self.incomplete.contains_key(&file) {
             if let Some(ranges) = self.named.remove(&file) {
                 self.unname(file, ranges)?;
-            } else if let Some(left) = self.partial(file) {
+            } else if let Some(left) = self.resumes.then(|| self.partial(file)).flatten() {
                 self.take_partial(file, left, Ranges::default())?;
             } else {
                 let created = self.create(file, is_whole)?;
