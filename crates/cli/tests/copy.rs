@@ -318,6 +318,21 @@ fn only_receivers_that_know_their_keys_are_admitted() {
     assert!(!told.contains(key.trim()), "{told}");
 }
 
+/// Who comes late to a copy would not have to show a key, so nobody may.
+#[test]
+fn nobody_comes_late_to_a_copy() {
+    let hosts = Hosts::new(&["a"]);
+    let source = hosts.dir.file("source", common::SIZE);
+    let mut run = hosts.copy(&source, "a:", &["--rate", "20MB/s"]);
+    let to = address(&mut run);
+    run.until_share(10);
+    let mut able = port(4000);
+    (able["datagram"], able["window_bytes"]) = (json!(65_507), json!(58 << 20));
+    able["nonce"] = json!("00112233445566778899aabbccddeeff");
+    Peer::hello(&to, "late", able).refused("has begun already");
+    run.end().expect(0);
+}
+
 /// A receiver that gets this first line by its standard input, which the caller holds.
 fn launched(line: &str, from: &str, dest: &Path) -> (Child, ChildStdin) {
     let mut child = Command::new(FABRICAST)

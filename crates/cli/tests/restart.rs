@@ -12,8 +12,8 @@ use rustix::process::Signal;
 
 /// Bytes of the long file of the set. What is lost are some packs of 4 MiB, whatever the set.
 const LONG: usize = 180_000_000;
-/// At this rate the set takes about 2 s.
-const RATE: [&str; 2] = ["--rate", "90MB/s"];
+/// At this rate the set takes about 4 s, and a receiver on a busy machine keeps up with it.
+const RATE: [&str; 2] = ["--rate", "45MB/s"];
 
 /// A receiver that does not wait for the disk: these tests write much, and all wait for the same.
 fn recv(address: &str, name: &str, dest: &Path) -> Run {
