@@ -318,7 +318,7 @@ fn only_receivers_that_know_their_keys_are_admitted() {
     assert!(!told.contains(key.trim()), "{told}");
 }
 
-/// Who comes late to a copy would not have to show a key, so nobody may.
+/// A receiver that comes late would not have to show its key, so a copy admits none.
 #[test]
 fn nobody_comes_late_to_a_copy() {
     let hosts = Hosts::new(&["a"]);
