@@ -127,7 +127,6 @@ fn ctrl_c_leaves_nothing_running_on_eight_hosts() {
     hosts.expect_none_left();
     for name in NAMES {
         assert_eq!(end.result(name)["state"], "failed");
-        let left = fs::read_dir(hosts.dir.path(name).join("out")).unwrap();
-        assert_eq!(left.count(), 0);
+        hosts.has_only_what_is_kept(name, "out");
     }
 }

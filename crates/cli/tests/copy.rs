@@ -129,14 +129,7 @@ fn ctrl_c_leaves_nothing_running() {
     let end = run.end().expect(130);
     hosts.expect_none_left();
     assert_eq!(end.result("a")["state"], "failed");
-    // What is there is for the next run, under hidden names.
-    for entry in fs::read_dir(hosts.dir.path("a")).unwrap() {
-        let name = entry.unwrap().file_name();
-        assert!(
-            name.as_encoded_bytes().starts_with(b".fabricast-"),
-            "{name:?}"
-        );
-    }
+    hosts.has_only_what_is_kept("a", ".");
     hosts.copy(&source, "a,b:", &[]).end().expect(0);
     hosts.has("a", ".", &source);
 }

@@ -126,6 +126,17 @@ impl Hosts {
         let name = source.file_name().unwrap();
         same(source, &self.dir.path(host).join(dest).join(name));
     }
+
+    /// Checks that the folder `dest` of this host holds nothing but what a receiver keeps for its
+    /// next run, under hidden names.
+    #[track_caller]
+    pub fn has_only_what_is_kept(&self, host: &str, dest: &str) {
+        for entry in fs::read_dir(self.dir.path(host).join(dest)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let is_kept = name.as_encoded_bytes().starts_with(b".fabricast-");
+            assert!(is_kept, "{name:?}");
+        }
+    }
 }
 
 /// The event of a host.
