@@ -108,8 +108,9 @@ fn one_that_is_killed_while_it_catches_up_is_lost() {
             killed.signal(Signal::STOP);
         }
     }
-    killed.signal(Signal::KILL);
     first.end().expect(0);
+    sender.until("verified", |e| e["receiver"] == "first");
+    killed.signal(Signal::KILL);
     other.end().expect(0);
     same(&source, &dir.path("other"));
     let sent = sender.end().expect(4);

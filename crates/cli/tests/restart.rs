@@ -130,6 +130,16 @@ fn a_sender_that_was_killed_is_started_again() {
     }
 }
 
+/// A receiver is killed in the midst of a short set.
+fn killed(top: &Path, dest: &Path) {
+    let (sender, address) = send(&[top], &["--rate", "20MB/s"]);
+    let mut run = recv(&address, "r", dest);
+    run.until_share(60);
+    run.signal(Signal::KILL);
+    sender.end().expect(4);
+    run.end();
+}
+
 /// Hidden files in a directory whose names end so.
 fn hidden(dir: &Path, end: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap();
@@ -170,12 +180,7 @@ fn what_was_kept_is_believed_only_by_its_hashes() {
     std::fs::rename(dir.file("long", 30_000_000), top.join("long")).unwrap();
     for (i, change) in changes.iter().enumerate() {
         let [dest, outside] = ["to", "out"].map(|name| dir.path(&format!("{name}-{i}")));
-        let (sender, address) = send(&[&top], &["--rate", "20MB/s"]);
-        let mut run = recv(&address, "r", &dest);
-        run.until_share(60);
-        run.signal(Signal::KILL);
-        sender.end().expect(4);
-        run.end();
+        killed(&top, &dest);
         let [journal] = &hidden(&dest, ".journal")[..] else {
             panic!("not one journal");
         };
@@ -208,15 +213,7 @@ fn what_was_kept_of_another_set_is_not_used() {
     let (top, dest) = (dir.path("tree"), dir.path("to"));
     std::fs::create_dir(&top).unwrap();
     std::fs::rename(dir.file("long", 30_000_000), top.join("long")).unwrap();
-    let killed = || {
-        let (sender, address) = send(&[&top], &["--rate", "20MB/s"]);
-        let mut run = recv(&address, "r", &dest);
-        run.until_share(60);
-        run.signal(Signal::KILL);
-        sender.end().expect(4);
-        run.end();
-    };
-    killed();
+    killed(&top, &dest);
     std::fs::write(dest.join("tree/long"), "mine").unwrap();
     let (mut sender, address) = send(&[&top], &[]);
     let end = recv(&address, "r", &dest).end().expect(1);

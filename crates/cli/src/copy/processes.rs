@@ -88,7 +88,7 @@ pub enum End {
     Never,
 }
 
-/// The end of a launcher's output: its last lines, of which each is bounded.
+/// The end of a launcher's output: its last lines, each of bounded length.
 #[derive(Default)]
 struct Tail {
     lines: VecDeque<String>,

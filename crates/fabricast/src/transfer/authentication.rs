@@ -155,7 +155,7 @@ mod tests {
     use crate::object::{PackIndex, SourceSet};
     use crate::waker::Waker;
 
-    /// Calls `act` with the connections of a sender, of which there are none.
+    /// Calls `act` with the connections of a sender that nobody has connected to.
     fn with_rendezvous(act: impl FnOnce(&Rendezvous)) {
         let dir = scratch();
         std::fs::write(dir.join("f"), "bytes").unwrap();

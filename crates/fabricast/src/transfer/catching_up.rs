@@ -26,8 +26,8 @@ enum Stage {
 pub enum Next {
     /// It asks for a list. The answer goes to [`CatchingUp::listed`].
     List(Need),
-    /// It stores a page of the manifest as a pack of which nothing has arrived undamaged: its
-    /// number, room for it, and the hash of its header.
+    /// It stores a page of the manifest as a pack that arrived damaged throughout: its number, room
+    /// for it, and the hash of its header.
     Page(u32, Pack, String),
     /// It says what it has, and tells its user.
     Has(Vec<ToSender>, RecvEvent),

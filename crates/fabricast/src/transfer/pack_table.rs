@@ -62,8 +62,8 @@ impl PackTable {
         (self.len() - 1) as u32
     }
 
-    /// Notes that the sender has announced `packs` packs to others, of which this receiver knows
-    /// some already. False if that is fewer than this receiver knows.
+    /// Notes that the sender has announced `packs` packs to others. This receiver may know some of
+    /// them already. False if that is fewer than this receiver knows.
     pub fn join(&mut self, packs: u32) -> bool {
         let packs = packs as usize;
         if self.unlisted().is_some() || packs < self.len() {

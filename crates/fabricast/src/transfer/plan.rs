@@ -94,15 +94,10 @@ pub fn open(
         let address = member.datagrams();
         driver.transport().peer(member.node, &address);
     }
-    let command = Command::GroupAdd {
-        group: ALL,
-        address: start.group.is_some().then_some(ADDRESS),
-        members: start.members.iter().copied().map(NodeId).collect(),
-        payload_size,
-        start: Seq(session as u32),
-    };
     let refused = |r| Error::Usage(format!("this cannot be sent: {r}"));
-    driver.command(Time::ZERO, command).map_err(refused)?;
+    driver
+        .command(Time::ZERO, group_add(&start, session))
+        .map_err(refused)?;
     let interface = driver.net().port().to_owned();
     Ok((
         driver,
@@ -113,6 +108,17 @@ pub fn open(
             len,
         },
     ))
+}
+
+/// Adds the group of the sender and the receivers that are there from the start.
+pub fn group_add(start: &Start, session: u64) -> Command {
+    Command::GroupAdd {
+        group: ALL,
+        address: start.group.is_some().then_some(ADDRESS),
+        members: start.members.iter().copied().map(NodeId).collect(),
+        payload_size: start.payload_size,
+        start: Seq(session as u32),
+    }
 }
 
 /// Whether receivers may come when the transfer runs already. Where receivers report to each other,

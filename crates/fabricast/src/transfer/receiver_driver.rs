@@ -1,11 +1,12 @@
 //! A receiver's network once the transfer starts: its driver, the sender and the group.
 
-use fabricast_proto::{Command, Node, NodeId, Seq, Time};
+use fabricast_proto::{Node, NodeId, Time};
 
 use super::events::RecvEvent;
+use super::plan::group_add;
 use super::receiver_errors::refused;
 use super::start_check::{is_shared, scheme_of};
-use super::{ADDRESS, ALL, ROOT, RecvDriver};
+use super::{ADDRESS, ROOT, RecvDriver};
 use crate::bootstrap::message::{Start, Welcome};
 use crate::driver::Driver;
 use crate::error::Error;
@@ -45,14 +46,9 @@ pub fn open(
         }
     }
     if !start.late {
-        let group_add = Command::GroupAdd {
-            group: ALL,
-            address: start.group.is_some().then_some(ADDRESS),
-            members: start.members.iter().copied().map(NodeId).collect(),
-            payload_size,
-            start: Seq(session as u32),
-        };
-        driver.command(now, group_add).map_err(refused)?;
+        driver
+            .command(now, group_add(start, session))
+            .map_err(refused)?;
     }
     Ok(driver)
 }

@@ -82,7 +82,7 @@ pub struct Tree {
     failed: BTreeSet<u32>,
     /// Files that have another name at the top.
     exposed: BTreeSet<u32>,
-    /// Files of which only a part is there.
+    /// Files that are not complete.
     incomplete: BTreeMap<u32, Partial>,
     /// What is stored, for a later run; `None`: nothing is kept.
     journal: Option<Journal>,
@@ -425,7 +425,7 @@ impl Tree {
         }
     }
 
-    /// Notes a file of which only a part is there.
+    /// Notes a file that is not complete.
     fn add_incomplete(&mut self, partial: Partial) -> Result<(), Error> {
         if self.incomplete.len() >= INCOMPLETE_MAX {
             return Err(absurd("too many files that are not complete"));

@@ -1,4 +1,4 @@
-//! Going on with a set of which a part was stored before this process began (spec 5.11).
+//! Going on with a set that an earlier process has stored in part (spec 5.11).
 //!
 //! The journal names packs. A pack is kept if what is on the disk matches the hashes of its header.
 //! It counts only when the sender announces a pack with this header: so nothing gets its name that
@@ -225,8 +225,8 @@ impl Tree {
         is_ours
     }
 
-    /// Counts a pack that is kept as stored, since the sender has announced it. A file of which
-    /// everything is there is completed.
+    /// Counts a pack that is kept as stored, since the sender has announced it. Completes the files
+    /// whose bytes are all there.
     pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<(), Error> {
         for piece in self.kept.remove(hash).unwrap_or_default() {
             let (Piece::Bytes { offset, .. } | Piece::Hole { offset, .. }) = piece else {
@@ -287,7 +287,7 @@ impl Tree {
         self.take_partial(file, there, ranges)
     }
 
-    /// Goes on with a partial file of which these ranges are there.
+    /// Goes on with a partial file that has these ranges.
     pub(super) fn take_partial(
         &mut self,
         entry: u32,

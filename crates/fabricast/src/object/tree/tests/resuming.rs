@@ -99,23 +99,33 @@ fn a_run_goes_on_where_another_has_ended() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// A source, its packs, and an empty directory for what is received, all in `dir`.
+fn prepared(dir: &Path) -> (Arc<SourceSet>, Vec<Pack>, PathBuf) {
+    let set = source(dir);
+    let (packs, _) = packs(&set);
+    let to = dir.join("to");
+    std::fs::create_dir(&to).unwrap();
+    (set, packs, to)
+}
+
+/// Stores all packs. Returns whether all were kept.
+fn store_all(tree: &mut Tree, kept: &Kept, packs: &[Pack]) -> bool {
+    let were_kept = packs.iter().map(|pack| store(tree, kept, pack));
+    were_kept.fold(true, |all, was_kept| all & was_kept)
+}
+
 /// A run ends just before the end: all files are there under their names, and some links.
 #[test]
 fn a_run_that_ended_at_the_end_is_ended() {
     let dir = scratch();
-    let set = source(&dir);
-    let (packs, _) = packs(&set);
-    let to = dir.join("to");
-    std::fs::create_dir(&to).unwrap();
+    let (set, packs, to) = prepared(&dir);
     let (mut tree, kept) = resumed(&to, &set);
-    packs
-        .iter()
-        .for_each(|pack| _ = store(&mut tree, &kept, pack));
+    store_all(&mut tree, &kept, &packs);
     symlink("a", to.join("from/soft")).unwrap();
     std::fs::hard_link(to.join("from/a"), to.join("from/sub/again")).unwrap();
     drop(tree);
     let (mut tree, kept) = resumed(&to, &set);
-    assert!(packs.iter().all(|pack| store(&mut tree, &kept, pack)));
+    assert!(store_all(&mut tree, &kept, &packs));
     check(tree, &set, &to);
     std::fs::remove_dir_all(dir).unwrap();
 }
@@ -125,22 +135,15 @@ fn a_run_that_ended_at_the_end_is_ended() {
 #[test]
 fn what_the_sender_does_not_announce_does_not_count() {
     let dir = scratch();
-    let set = source(&dir);
-    let (packs, _) = packs(&set);
-    let to = dir.join("to");
-    std::fs::create_dir(&to).unwrap();
+    let (set, packs, to) = prepared(&dir);
     let (mut tree, kept) = resumed(&to, &set);
-    packs
-        .iter()
-        .for_each(|pack| _ = store(&mut tree, &kept, pack));
+    store_all(&mut tree, &kept, &packs);
     drop(tree);
     let (mut tree, mut kept) = resumed(&to, &set);
     let all = std::mem::take(&mut kept.packs);
     kept.packs = all.into_iter().take(2).collect();
     kept.packs.insert(packs[0].hash().into());
-    packs
-        .iter()
-        .for_each(|pack| _ = store(&mut tree, &kept, pack));
+    store_all(&mut tree, &kept, &packs);
     check(tree, &set, &to);
     std::fs::remove_dir_all(dir).unwrap();
 }
