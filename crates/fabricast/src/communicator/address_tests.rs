@@ -260,6 +260,9 @@ fn the_first_broadcast_goes_by_a_granted_address() {
                 bcast(context, &group, root, me as u32, b"the first").unwrap();
                 let own = context.statistics().addresses.sent_own - before;
                 assert_eq!(own, u64::from(root == me as u32), "rank {rank}, group {id}");
+                // Hosts outside leave the address from the second use on.
+                bcast(context, &group, root, me as u32, b"the second").unwrap();
+                assert_eq!(context.callers.shared.lock().untold(), 0);
                 context.leave(group);
             }
         }

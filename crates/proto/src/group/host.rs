@@ -83,6 +83,14 @@ impl Host {
         created
     }
 
+    /// A group is used again. Until its second use, or for 2 ms, the coordinator is not told that
+    /// the group has taken an address from the pool, so that nobody works for that while the first
+    /// broadcast is under way.
+    pub fn used_again(&mut self, now: Time, group: GroupId) {
+        self.holder.tell_of(group);
+        self.settle(now);
+    }
+
     /// The group's last barrier is over at this host, which neither sends to it nor receives from
     /// it any more.
     pub fn ended(&mut self, now: Time, group: GroupId) {

@@ -134,6 +134,8 @@ pub struct Snapshot {
     pub unicast: u32,
     /// Addresses in the share of this host.
     pub share: u32,
+    /// Groups with an address from the share of which the coordinator is yet to be told.
+    pub untold: u32,
     /// Coordinator: addresses that are not free.
     pub taken: u32,
     /// Coordinator: addresses in advance, whether proven yet or not.

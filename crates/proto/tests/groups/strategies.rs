@@ -72,6 +72,30 @@ fn hosts_outside_leave_and_the_pool_is_filled_again() {
     assert_eq!(complete(&mut world), 5);
 }
 
+/// P5.4: while a group's first broadcast is under way, nobody works for the address that it took.
+#[test]
+fn hosts_outside_leave_after_the_first_use() {
+    for again in [false, true] {
+        let mut world = rested(Scenario::calm(8, Strategy::pool(4)));
+        let hosts = set(&[0, 1, 2]);
+        let grant = world.create(1, &hosts).unwrap().expect("a share");
+        let begun = world.now;
+        let told = |world: &mut World, after: u64| {
+            world.until(begun + Duration::from_micros(after)).unwrap();
+            world.machine(0).snapshot().untold == 0
+        };
+        assert!(!told(&mut world, 1000));
+        if again {
+            world.machine(0).used_again(begun, GroupId(1));
+            world.start().unwrap();
+        }
+        assert_eq!(told(&mut world, 1500), again);
+        assert!(told(&mut world, 2000));
+        world.until(begun + Duration::from_secs(1)).unwrap();
+        assert_eq!(world.manager.members[&grant.address], hosts);
+    }
+}
+
 /// A group with a host that is gone gets no address: the one that its lowest host took for it goes
 /// back to the pool.
 #[test]

@@ -199,6 +199,9 @@ impl Subnet<'_> {
             progress,
         };
         host.ops.insert(op, op_state);
+        if number == 1 {
+            host.machine.used_again(now, group);
+        }
         if sends && number == 0 {
             let own = host.machine.status(group).is_some_and(|status| status.own);
             self.courses[plan_of(group)].own_first = Some(own);

@@ -5,49 +5,30 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use core::time::Duration;
-
 use super::address::{Action, Input, Refusal, State};
 use super::border::{Config, Output};
 use super::hosts::{HostId, HostSet};
 use super::message::{Grant, Message};
-use super::statistics::{GroupStatus, Statistics, Times};
+use super::statistics::Statistics;
 use super::strategy::Strategy;
 use crate::id::{AddressId, GroupId};
-use crate::limits::GROUPS_MAX;
 use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
+mod group;
 mod held;
+mod lives;
 mod requests;
 mod snapshot;
 
+use group::Group;
 use held::Held;
 
 /// Fewest hosts of a group that uses multicast. A smaller group has one receiver.
 pub(in crate::group) const MULTICAST_MIN: u32 = 3;
 
-/// How long a group waits for an address of its own ([`Strategy::Basic`]). If a host or the manager
-/// has not answered by then, the group may get one later.
-const READY: Duration = Duration::from_secs(10);
-
 /// The context's own address, which all hosts join before groups exist.
 pub(in crate::group) const CONTEXT: AddressId = AddressId(0);
-
-/// A group of which this host is a member.
-struct Group {
-    hosts: HostSet,
-    grant: Option<Grant>,
-    /// The address that it sends by.
-    by: Option<AddressId>,
-    ready: bool,
-    reason: Option<Refusal>,
-    counted: bool,
-    /// Bytes sent since the last report.
-    bytes: u64,
-    created: Time,
-    used: Option<Time>,
-}
 
 /// One host's memberships and groups.
 pub(in crate::group) struct Holder {
@@ -68,6 +49,8 @@ pub(in crate::group) struct Holder {
     requests: u32,
     /// Groups that wait for their address, and until when.
     early: BTreeSet<(Time, GroupId)>,
+    /// Groups of which the coordinator is not told before this time.
+    untold: BTreeSet<(Time, GroupId)>,
     /// Groups with bytes to report, and when the report is due.
     unreported: BTreeSet<GroupId>,
     report: Time,
@@ -90,6 +73,7 @@ impl Holder {
             closed: false,
             requests: 0,
             early: BTreeSet::new(),
+            untold: BTreeSet::new(),
             unreported: BTreeSet::new(),
             report: Time::NEVER,
             outputs: VecDeque::new(),
@@ -102,143 +86,6 @@ impl Holder {
             holder.held.insert(CONTEXT, held);
         }
         holder
-    }
-
-    /// The address of a new group of these hosts, of which this host is the lowest.
-    pub(in crate::group) fn take(&mut self, hosts: &HostSet) -> Option<Grant> {
-        if self.closed || !self.wants_address(hosts) {
-            return None;
-        }
-        let mut all = self.held.iter();
-        let same = all.find(|(_, held)| held.usable() == Some(hosts));
-        if let Some((&address, held)) = same
-            && let Some(term) = held.term
-        {
-            // All hosts of the set know this address, or have a grant of it.
-            return Some(Grant { address, term });
-        }
-        if hosts.len() == self.hosts {
-            // An address of its own is the context's.
-            return None;
-        }
-        let held = &self.held;
-        let at = self.share.iter().position(|(grant, members)| {
-            let held = held.get(&grant.address);
-            held.is_some_and(|held| {
-                held.term == Some(grant.term) && held.may_send() && held.hosts.is_none()
-            }) && members.includes(hosts)
-        })?;
-        let (grant, _) = self.share.remove(at)?;
-        self.taken.insert(grant);
-        if let Some(held) = self.held.get_mut(&grant.address) {
-            held.hosts = Some(hosts.clone());
-        }
-        Some(grant)
-    }
-
-    /// Returns an address that no group uses after all.
-    pub(in crate::group) fn put_back(&mut self, now: Time, grant: Grant) {
-        // It stays if it was not taken from the share, or if another group of the hosts has it.
-        if !self.taken.remove(&grant) {
-            return;
-        }
-        self.empty(now, grant.address);
-        if let Some(held) = self.held.get_mut(&grant.address) {
-            held.term = None;
-            held.hosts = None;
-        }
-        self.tell(Message::PutBack(grant));
-    }
-
-    /// A group has been created. Returns false if the host does not take part in it.
-    pub(in crate::group) fn create(
-        &mut self,
-        now: Time,
-        id: GroupId,
-        hosts: HostSet,
-        grant: Option<Grant>,
-    ) -> bool {
-        let refused = self.closed
-            || !hosts.contains(self.host)
-            || hosts.iter().any(|host| host.0 >= self.hosts)
-            || self.groups.contains_key(&id)
-            || self.groups.len() >= GROUPS_MAX;
-        if refused {
-            return false;
-        }
-        if let Some(grant) = grant {
-            self.taken.remove(&grant);
-            self.accept(now, grant, &hosts);
-        }
-        let wants = self.wants_address(&hosts);
-        let lowest = hosts.lowest() == Some(self.host);
-        let basic = self.strategy == Strategy::Basic;
-        if hosts.len() >= MULTICAST_MIN && (lowest || basic) {
-            self.tell(Message::Created {
-                group: id,
-                hosts: hosts.clone(),
-                grant,
-            });
-        }
-        let group = Group {
-            hosts,
-            grant,
-            by: None,
-            ready: !(basic && wants),
-            reason: None,
-            counted: !lowest,
-            bytes: 0,
-            created: now,
-            used: None,
-        };
-        let by = self.select(&group.hosts);
-        let ready = group.ready;
-        self.groups.insert(id, group);
-        if !ready {
-            self.early.insert((now + READY, id));
-        }
-        // The driver learns the address first, so that the first packet goes by it.
-        self.switch(now, id, by);
-        if by.is_none() {
-            self.outputs.push_back(Output::SendBy {
-                group: id,
-                address: None,
-            });
-        }
-        if ready {
-            self.outputs.push_back(Output::Ready(id));
-        }
-        true
-    }
-
-    /// The group's last barrier is over at this host.
-    pub(in crate::group) fn ended(&mut self, id: GroupId) {
-        let Some(group) = self.groups.remove(&id) else {
-            return;
-        };
-        self.unreported.remove(&id);
-        self.early.remove(&(group.created + READY, id));
-        if let Some(address) = group.by {
-            self.unused(address);
-        }
-        if let Some(lowest) = group.hosts.lowest()
-            && group.hosts.len() >= MULTICAST_MIN
-        {
-            self.tell(Message::Ended { group: id, lowest });
-        }
-    }
-
-    /// A group has sent bytes.
-    pub(in crate::group) fn sent(&mut self, now: Time, id: GroupId, bytes: u64) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        if bytes == 0 || group.hosts.len() < MULTICAST_MIN || self.gone.contains(HostId(0)) {
-            return;
-        }
-        group.bytes = group.bytes.saturating_add(bytes);
-        self.unreported.insert(id);
-        self.arm_report(now);
     }
 
     /// The manager's answer to a request, or news of a membership.
@@ -321,16 +168,6 @@ impl Holder {
         }
     }
 
-    /// A group has no address of its own for now, and is used without.
-    fn has_none(&mut self, id: GroupId, why: Refusal) {
-        if let Some(group) = self.groups.get_mut(&id) {
-            group.reason = Some(why);
-            let counts = !core::mem::replace(&mut group.counted, true);
-            self.statistics.unaddressed[why.index()] += u64::from(counts);
-        }
-        self.ready(id);
-    }
-
     /// A host is gone.
     pub(in crate::group) fn gone(&mut self, now: Time, host: HostId) {
         if !self.gone.insert(host) || host != HostId(0) {
@@ -378,27 +215,6 @@ impl Holder {
     /// Whether this host was closed and has left all addresses.
     pub(in crate::group) fn is_closed(&self) -> bool {
         self.closed && self.held.is_empty()
-    }
-
-    /// What this host knows of a group.
-    pub(in crate::group) fn status(&self, id: GroupId) -> Option<GroupStatus> {
-        let group = self.groups.get(&id)?;
-        let own = |held: &&Held| held.hosts.as_ref() == Some(&group.hosts);
-        let held = self.held.values().find(own);
-        let sends = group.by.and_then(|address| self.held.get(&address));
-        Some(GroupStatus {
-            address: group.by,
-            own: sends.as_ref().is_some_and(own),
-            grant: group.grant,
-            reason: group.reason,
-            times: Times {
-                created: group.created,
-                requested: held.and_then(|held| held.requested),
-                joined: held.and_then(|held| held.joined),
-                proven: held.and_then(|held| held.proven),
-                used: group.used,
-            },
-        })
     }
 
     /// The state of an address.
@@ -679,15 +495,6 @@ impl Holder {
             if held.users == 0 {
                 (held.state, _) = held.state.next(Input::Unused);
             }
-        }
-    }
-
-    fn ready(&mut self, id: GroupId) {
-        if let Some(group) = self.groups.get_mut(&id)
-            && !core::mem::replace(&mut group.ready, true)
-        {
-            self.early.remove(&(group.created + READY, id));
-            self.outputs.push_back(Output::Ready(id));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Requests to the manager, their timeouts, and reports of what groups have sent.
 
+use std::collections::BTreeSet;
+
 use core::time::Duration;
 
 use super::held::Held;
@@ -63,10 +65,17 @@ impl Holder {
             self.early.remove(&(until, id));
             self.has_none(id, Refusal::NoAnswer);
         }
-        let ready = self.early.first().map_or(Time::NEVER, |(until, _)| *until);
+        while let Some(&(until, id)) = self.untold.first()
+            && until <= now
+        {
+            self.untold.pop_first();
+            self.tell_of(id);
+        }
+        let until = |set: &BTreeSet<(Time, _)>| set.first().map_or(Time::NEVER, |&(at, _)| at);
+        let groups = until(&self.early).min(until(&self.untold));
         let turn = self.requests < REQUESTS_MAX;
         let first = self.held.values().map(|held| held.deadline(turn)).min();
-        first.unwrap_or(Time::NEVER).min(self.report).min(ready)
+        first.unwrap_or(Time::NEVER).min(self.report).min(groups)
     }
 
     /// Sends a request to the manager.

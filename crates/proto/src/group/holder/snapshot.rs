@@ -10,6 +10,7 @@ impl Holder {
             addresses: self.held.len() as u32,
             groups: self.groups.len() as u32,
             share: self.share.len() as u32,
+            untold: self.untold.len() as u32,
             entries: self.entries() as u32,
             ..Snapshot::default()
         };
@@ -30,7 +31,7 @@ impl Holder {
 
     fn entries(&self) -> usize {
         let addresses = self.held.len() + self.share.len() + self.taken.len() + self.proving.len();
-        let groups = self.groups.len() + self.early.len() + self.unreported.len();
-        addresses + groups + self.outputs.len()
+        let groups = self.groups.len() + self.early.len() + self.untold.len();
+        addresses + groups + self.unreported.len() + self.outputs.len()
     }
 }

@@ -106,6 +106,8 @@ pub(super) struct OwnGroup {
     pub unused: Option<HostSet>,
     /// Whether it may not send yet.
     pub early: bool,
+    /// Operations that this process has begun, counted up to 2.
+    pub uses: u8,
     /// Whether it sends by an address that no other set of hosts has.
     pub own: bool,
     /// Bytes that this process has sent to it since the last report.

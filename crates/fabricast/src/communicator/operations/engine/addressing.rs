@@ -128,6 +128,19 @@ impl<O: Divisible> Engine<O> {
     /// A group is about to be used.
     pub(super) fn uses_address(&mut self, now: Time, group: GroupId) {
         self.begins_to_own(now, group, None);
+        let Some(owned) = &mut self.owned else {
+            return;
+        };
+        if let Some(known) = owned.groups.get_mut(&group)
+            && known.uses < 2
+        {
+            known.uses += 1;
+            if known.uses == 2 {
+                owned.host.used_again(now, group);
+                owned.wake = now;
+                self.wake = Some(now);
+            }
+        }
     }
 
     fn begins_to_own(&mut self, now: Time, group: GroupId, grant: Option<Grant>) {
@@ -490,6 +503,13 @@ impl<O: Divisible> Engine<O> {
         if let Some(owned) = &mut self.owned {
             owned.subnet = subnet;
         }
+    }
+
+    /// Groups with an address from the pool of which rank 0 is yet to be told.
+    #[cfg(test)]
+    pub fn untold(&self) -> u32 {
+        let owned = self.owned.as_ref();
+        owned.map_or(0, |owned| owned.host.snapshot().untold)
     }
 
     /// The addresses and groups at this moment.
