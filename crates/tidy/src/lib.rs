@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 mod actors;
 mod architecture;
 mod comments;
+mod examples;
 mod exceptions;
 mod globs;
 mod imports;
@@ -31,11 +32,12 @@ pub use tree::{File, Finding, Tree};
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// All rules by name, as `exceptions.toml` names them.
-pub const RULES: [(&str, Rule); 12] = [
+pub const RULES: [(&str, Rule); 13] = [
     ("actors", actors::check),
     ("architecture", architecture::check),
     ("circles", imports::circles),
     ("comments", comments::check),
+    ("examples", examples::check),
     ("globs", globs::check),
     ("length", length::check),
     ("mutants", mutants::check),
