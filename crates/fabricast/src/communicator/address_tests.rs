@@ -321,6 +321,39 @@ impl Subnet for Told {
     }
 }
 
+/// Shared addresses, too, are joined when the subnet has granted them, and returned at the end.
+#[test]
+fn the_subnet_grants_shared_addresses() {
+    let hosts: Vec<u32> = (0..HOSTS).collect();
+    job_on(&hosts, 0.0, |rank, ranks, options| {
+        let options = Options {
+            groups: None,
+            ..options.clone()
+        };
+        let context = Here::new(&options, ranks).unwrap();
+        let record = record(&context);
+        let asked = || record.lock().unwrap().asked.clone();
+        ranks.allgather(&[]).unwrap();
+        if (1..4).contains(&rank) {
+            let group = context.group(7, &[1, 2, 3]).unwrap();
+            assert_eq!(asked(), ["create"]);
+            bcast(&context, &group, 0, rank - 1, &[7; 3000]).unwrap();
+            context.leave(group);
+            // The group ends in the background.
+            let begun = Instant::now();
+            while asked() != ["create", "leave"] {
+                assert!(begun.elapsed() < PATIENCE, "the address is not left");
+                sleep(Duration::from_millis(5));
+            }
+        }
+        ranks.allgather(&[]).unwrap();
+        let before = asked().len();
+        drop(context);
+        // The address of all hosts.
+        assert_eq!(asked()[before..], ["leave"]);
+    });
+}
+
 /// Waits until something holds for a process's addresses.
 fn until(context: &Here, what: &str, holds: impl Fn(&AddressStatistics) -> bool) {
     let begun = Instant::now();
@@ -337,6 +370,11 @@ fn until(context: &Here, what: &str, holds: impl Fn(&AddressStatistics) -> bool)
 /// Puts a subnet that records under a process whose pool of two addresses is joined.
 fn told(context: &Here) -> Arc<Mutex<Record>> {
     until(context, "the pool is not joined", |a| a.joins.times >= 2);
+    record(context)
+}
+
+/// Puts a subnet that records under a process.
+fn record(context: &Here) -> Arc<Mutex<Record>> {
     let record = Arc::default();
     let told = Told(Igmp::new(), Arc::clone(&record));
     context.callers.shared.lock().put_subnet(Box::new(told));

@@ -91,10 +91,10 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     pub fn new(options: &Options, bootstrap: &mut dyn Bootstrap) -> Result<Context<O>, Error> {
         let (setting, peers) = wireup::wire_up(options, bootstrap)?;
         let open = || {
-            let mut engine = Engine::new(setting);
-            engine.listen()?;
+            let engine = Engine::new(setting);
             let callers = Callers::new(engine, peers, options.runtime.clone())?;
             let context = Context { callers };
+            context.listen()?;
             context.prove()?;
             Ok(context)
         };
@@ -116,6 +116,14 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// Returns the error that they get, too.
     pub fn takes_no_part(why: &str, bootstrap: &mut dyn Bootstrap) -> Error {
         wireup::refuse(why, bootstrap)
+    }
+
+    /// Joins the address of all hosts, before there is any group.
+    fn listen(&self) -> Result<(), Error> {
+        self.callers
+            .shared
+            .lock()
+            .listen(&self.callers.shared.clock)
     }
 
     /// If this process probes the others: waits until it knows which of them its multicasts reach.

@@ -1,21 +1,22 @@
-//! IP multicast on Ethernet: the kernel joins at once, and nobody ever says "no more".
+//! A network without a manager, such as IP multicast on Ethernet: the transport joins at once, and
+//! nobody ever says "no more".
 //!
 //! The sockets that join are the transport's. Here memberships are only counted. Whether switches
 //! forward, a probe tells.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::collections::VecDeque;
 
 use fabricast_proto::Time;
+use rustc_hash::FxHashMap;
 
 use super::{News, Refusal, Subnet};
 use crate::transport::GroupAddress;
 
-/// Grants every IP multicast address at once.
+/// Grants every multicast address at once.
 #[derive(Default)]
 pub struct Igmp {
     /// How often each address is joined.
-    uses: BTreeMap<SocketAddr, u32>,
+    uses: FxHashMap<GroupAddress, u32>,
     news: VecDeque<News>,
 }
 
@@ -42,21 +43,19 @@ impl Subnet for Igmp {
 
     fn join(&mut self, _: Time, address: &GroupAddress) {
         self.news.push_back(match address.ip() {
-            Some(ip) if ip.ip().is_multicast() => {
-                *self.uses.entry(ip).or_default() += 1;
+            Some(ip) if !ip.ip().is_multicast() => News::Refused(address.clone(), Refusal::Foreign),
+            _ => {
+                *self.uses.entry(address.clone()).or_default() += 1;
                 News::Joined(address.clone())
             }
-            _ => News::Refused(address.clone(), Refusal::Foreign),
         });
     }
 
     fn leave(&mut self, _: Time, address: &GroupAddress) {
-        if let Some(ip) = address.ip()
-            && let Some(uses) = self.uses.get_mut(&ip)
-        {
+        if let Some(uses) = self.uses.get_mut(address) {
             *uses -= 1;
             if *uses == 0 {
-                self.uses.remove(&ip);
+                self.uses.remove(address);
             }
         }
         self.news.push_back(News::Left(address.clone()));
@@ -69,6 +68,8 @@ impl Subnet for Igmp {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
@@ -88,14 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn only_ip_multicast_addresses_are_granted() {
+    fn unicast_addresses_are_refused() {
         let mut igmp = Igmp::new();
         let unicast: SocketAddr = "10.0.0.1:7000".parse().unwrap();
-        for address in [GroupAddress::Number(1), unicast.into()] {
-            igmp.join(Time::ZERO, &address);
-            let refused = News::Refused(address, Refusal::Foreign);
-            assert_eq!(igmp.news(), Some(refused));
-        }
+        let unicast = GroupAddress::from(unicast);
+        igmp.join(Time::ZERO, &unicast);
+        let refused = News::Refused(unicast, Refusal::Foreign);
+        assert_eq!(igmp.news(), Some(refused));
         assert_eq!(igmp.memberships(), 0);
     }
 }

@@ -8,7 +8,9 @@ mod break_off;
 mod broadcasts;
 mod channels;
 mod groups;
+mod memberships;
 mod records;
+mod speaker;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
@@ -21,7 +23,9 @@ use fabricast_proto::scheme::Copied;
 use fabricast_proto::{Event, GroupId, NodeId, OpId, PathState, Time};
 use tracing::info;
 
-use self::addresses::{Addresses, Owned};
+use self::addresses::Addresses;
+use self::memberships::Memberships;
+use self::speaker::Speaker;
 use super::coalesce::Coalescer;
 use super::ending::Endings;
 use super::group::{BreakOff, Channels, EVERYBODY};
@@ -92,8 +96,10 @@ pub(crate) struct Engine<O: Divisible> {
     all: Vec<NodeId>,
     /// The multicast addresses that the context's groups share.
     addresses: Addresses,
+    /// The addresses that this process is a member of.
+    memberships: Memberships,
     /// This process's part in giving groups addresses of their own, if it has one.
-    owned: Option<Owned>,
+    speaker: Option<Speaker>,
     /// What that part begins with.
     addressing: Option<Addressing>,
     /// When groups get addresses of their own, if they do.
@@ -146,6 +152,7 @@ impl<O: Divisible> Engine<O> {
             size,
             payload_size,
             addresses,
+            subnet,
             addressing,
             broadcast,
             unshared,
@@ -162,7 +169,8 @@ impl<O: Divisible> Engine<O> {
             payload_size,
             all: (0..size).map(NodeId).collect(),
             addresses: Addresses::new(addresses),
-            owned: None,
+            speaker: None,
+            memberships: Memberships::new(subnet),
             strategy: addressing.as_ref().map(|addressing| addressing.strategy),
             addressing,
             algorithm: broadcast,
@@ -202,8 +210,8 @@ impl<O: Divisible> Engine<O> {
     /// When groups get addresses of their own, and the name of the subnet that grants these.
     /// `None`: this process gives groups none.
     pub fn strategy(&self) -> Option<(Strategy, &'static str)> {
-        let owned = self.owned.as_ref()?;
-        Some((self.strategy?, owned.subnet.name()))
+        self.speaker.as_ref()?;
+        Some((self.strategy?, self.memberships.subnet_name()))
     }
 
     /// Whether other processes share this host's memory.
@@ -290,7 +298,7 @@ impl<O: Divisible> Engine<O> {
         while let Some(news) = self.networks.news() {
             match news {
                 transport::News::Joined(id) => self.is_attached(now, id, Ok(Join::Done)),
-                transport::News::JoinFailed(id, error) if self.is_attaching(id) => {
+                transport::News::JoinFailed(id, error) if self.memberships.is_attaching(id) => {
                     self.is_attached(now, id, Err(error));
                 }
                 transport::News::JoinFailed(_, error) => return Err(error),

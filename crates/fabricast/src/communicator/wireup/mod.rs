@@ -40,6 +40,7 @@ use crate::net::{self, MeetingPoint, Net, SharedMemory, random};
 use crate::object::Divisible;
 use crate::setting::{INTERFACE, JOB_BROADCAST, JOB_GROUPS, JOB_SCHEME, JOB_SUBNET};
 use crate::subnet::Subnet;
+use crate::subnet::igmp::Igmp;
 use crate::transport::{GroupAddress, NodeAddress, Transport};
 use crate::waker::Waker;
 
@@ -63,6 +64,8 @@ pub(crate) struct Setting<O: Divisible> {
     /// Payload of a data packet over the network, and through shared memory, in bytes.
     pub payload_size: [u32; 2],
     pub addresses: [GroupAddress; ADDRESSES_MAX],
+    /// What grants these addresses.
+    pub subnet: Box<dyn Subnet + Send>,
     /// When groups get addresses of their own, and how processes agree on that.
     pub addressing: Option<Addressing>,
     pub broadcast: BroadcastAlgorithm,
@@ -75,7 +78,6 @@ pub(crate) struct Addressing {
     pub strategy: Strategy,
     /// Most addresses that groups get of their own.
     pub addresses: u32,
-    pub subnet: Box<dyn Subnet + Send>,
     pub mail: Arc<Mail>,
 }
 
@@ -91,8 +93,7 @@ struct Opened {
     channel: Option<MeetingPoint>,
     scheme: Scheme,
     broadcast: BroadcastAlgorithm,
-    /// The subnet, if groups get addresses of their own.
-    subnet: Option<(Strategy, Box<dyn Subnet + Send>)>,
+    subnet: Box<dyn Subnet + Send>,
 }
 
 impl Opened {
@@ -129,15 +130,14 @@ fn open(options: &Options, rank: u32) -> Result<Opened, Error> {
         _ => None,
     };
     // Messages between two need no multicast address.
-    let multicasts = options.broadcast == BroadcastAlgorithm::Multicast;
-    let subnet = match options.groups.filter(|_| multicasts) {
-        Some(strategy) => {
+    let subnet: Box<dyn Subnet + Send> = match options.broadcast {
+        BroadcastAlgorithm::Multicast => {
             let subnet = options.subnet.open(net.port());
             let name = options.subnet.name();
             let text = || format!("opening the subnet '{name}' ({JOB_SUBNET})");
-            Some((strategy, subnet.map_err(|e| Error::io(text(), e))?))
+            subnet.map_err(|e| Error::io(text(), e))?
         }
-        None => None,
+        _ => Box::new(Igmp::new()),
     };
     Ok(Opened {
         subnet,
@@ -216,10 +216,11 @@ pub(crate) fn wire_up<O: Divisible>(
     );
     let near = near.ok().flatten();
     let mail = peers.mail().clone();
-    let addressing = opened.subnet.take().map(|(strategy, subnet)| Addressing {
+    let multicasts = options.broadcast == BroadcastAlgorithm::Multicast;
+    let strategy = options.groups.filter(|_| multicasts);
+    let addressing = strategy.map(|strategy| Addressing {
         strategy,
         addresses: options.addresses.unwrap_or(u32::MAX),
-        subnet,
         mail,
     });
     let setting = Setting {
@@ -342,6 +343,7 @@ fn setting<O: Divisible>(
         size,
         payload_size: [payload_size, intra_node::PAYLOAD],
         addresses: addresses(session, descriptors[0].address),
+        subnet: opened.subnet,
         addressing: None,
         broadcast,
         unshared: None,

@@ -10,9 +10,12 @@ use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
-use super::addresses::{Asked, OwnGroup, Owned, REPORT};
+
 use super::groups::PROVE;
+use super::memberships::Became;
+use super::speaker::{OwnGroup, REPORT, Speaker};
 use crate::communicator::hierarchy::topology::GroupTopology;
+use crate::communicator::limits::ADDRESSES;
 use crate::communicator::networks::Network;
 use crate::communicator::operations::group::PROOF;
 use crate::communicator::operations::statistics::AddressStatistics;
@@ -20,8 +23,8 @@ use crate::communicator::wireup::mail::FAREWELL_LETTER;
 use crate::driver::Join;
 use crate::net::Clock;
 use crate::object::Divisible;
-use crate::subnet::failed::Failed;
-use crate::subnet::{self, News};
+#[cfg(test)]
+use crate::subnet::Subnet;
 use crate::transport::GroupAddress;
 
 /// How long a context that ends waits until the subnet has taken its addresses back.
@@ -34,8 +37,8 @@ impl<O: Divisible> Engine<O> {
             return;
         };
         let (strategy, members) = (addressing.strategy, speakers.clone());
-        self.owned = Owned::new(now, addressing, (speakers, self.rank));
-        if self.owned.is_some() {
+        self.speaker = Speaker::new(now, addressing, (speakers, self.rank));
+        if self.speaker.is_some() {
             info!(%strategy, "groups get addresses of their own");
             // Messages may have arrived already.
             self.wake = Some(now);
@@ -58,10 +61,10 @@ impl<O: Divisible> Engine<O> {
 
     /// The hosts of a group of these leaders, if the machine may give it an address.
     fn owners(&self, leaders: &[NodeId]) -> Option<HostSet> {
-        let owned = self.owned.as_ref()?;
+        let speaker = self.speaker.as_ref()?;
         // The leaders of all hosts have the context's address.
-        let is_part = leaders.len() > 2 && leaders.len() < owned.speakers.len();
-        owned.hosts(leaders).filter(|_| is_part)
+        let is_part = leaders.len() > 2 && leaders.len() < speaker.speakers.len();
+        speaker.hosts(leaders).filter(|_| is_part)
     }
 
     /// Takes note of a new group of these leaders, which the machine gives an address when the
@@ -71,13 +74,13 @@ impl<O: Divisible> Engine<O> {
             self.count_unowned(leaders);
             return false;
         };
-        if let Some(owned) = &mut self.owned {
+        if let Some(speaker) = &mut self.speaker {
             let unused = Some(hosts);
             let new = OwnGroup {
                 unused,
                 ..OwnGroup::default()
             };
-            owned.groups.insert(group, new);
+            speaker.groups.insert(group, new);
         }
         self.addresses.of.insert(group, AddressId(0));
         true
@@ -108,14 +111,14 @@ impl<O: Divisible> Engine<O> {
     pub fn take_address(&mut self, now: Time, members: &[NodeId]) -> Option<Grant> {
         let topology = GroupTopology::new(&self.hosts, members, self.rank);
         let hosts = self.owners(&topology.leaders)?;
-        self.owned.as_mut()?.host.take(now, &hosts)
+        self.speaker.as_mut()?.host.take(now, &hosts)
     }
 
     /// Returns an address that no member has granted to a group.
     pub fn put_back_address(&mut self, now: Time, grant: Grant) {
-        if let Some(owned) = &mut self.owned {
-            owned.host.put_back(now, grant);
-            owned.wake = now;
+        if let Some(speaker) = &mut self.speaker {
+            speaker.host.put_back(now, grant);
+            speaker.wake = now;
         }
         self.address(now);
     }
@@ -128,43 +131,43 @@ impl<O: Divisible> Engine<O> {
     /// A group is about to be used.
     pub(super) fn uses_address(&mut self, now: Time, group: GroupId) {
         self.begins_to_own(now, group, None);
-        let Some(owned) = &mut self.owned else {
+        let Some(speaker) = &mut self.speaker else {
             return;
         };
-        if let Some(known) = owned.groups.get_mut(&group)
+        if let Some(known) = speaker.groups.get_mut(&group)
             && known.uses < 2
         {
             known.uses += 1;
             if known.uses == 2 {
-                owned.host.used_again(now, group);
-                owned.wake = now;
+                speaker.host.used_again(now, group);
+                speaker.wake = now;
                 self.wake = Some(now);
             }
         }
     }
 
     fn begins_to_own(&mut self, now: Time, group: GroupId, grant: Option<Grant>) {
-        if let Some(owned) = &mut self.owned
-            && let Some(known) = owned.groups.get_mut(&group)
+        if let Some(speaker) = &mut self.speaker
+            && let Some(known) = speaker.groups.get_mut(&group)
             && let Some(hosts) = known.unused.take()
-            && owned.host.create(now, group, hosts, grant)
+            && speaker.host.create(now, group, hosts, grant)
         {
             known.early = true;
-            owned.wake = now;
+            speaker.wake = now;
             self.address(now);
         }
     }
 
     /// A group that the machine may have given an address exists no more.
     pub(super) fn disowns_address(&mut self, now: Time, group: GroupId) -> bool {
-        let Some(owned) = &mut self.owned else {
+        let Some(speaker) = &mut self.speaker else {
             return false;
         };
-        if owned.groups.remove(&group).is_none() {
+        if speaker.groups.remove(&group).is_none() {
             return false;
         }
-        owned.host.ended(now, group);
-        owned.wake = now;
+        speaker.host.ended(now, group);
+        speaker.wake = now;
         self.wake = Some(now);
         self.addresses.of.remove(&group);
         true
@@ -173,34 +176,34 @@ impl<O: Divisible> Engine<O> {
     /// Whether a group must wait for its address before it sends.
     pub(super) fn is_early(&self, group: GroupId) -> bool {
         let known = self
-            .owned
+            .speaker
             .as_ref()
-            .and_then(|owned| owned.groups.get(&group));
+            .and_then(|speaker| speaker.groups.get(&group));
         known.is_some_and(|known| known.early)
     }
 
     /// Takes note that this process broadcasts bytes to a group.
     pub(super) fn sends_to(&mut self, group: GroupId, bytes: u64) {
-        if let Some(owned) = &mut self.owned {
-            owned.sends(group, bytes);
+        if let Some(speaker) = &mut self.speaker {
+            speaker.sends(group, bytes);
         }
     }
 
     /// A speaker is gone.
     pub(super) fn speaker_gone(&mut self, now: Time, node: NodeId) {
-        if let Some(owned) = &mut self.owned
-            && let Some(host) = owned.host_of(node)
+        if let Some(speaker) = &mut self.speaker
+            && let Some(host) = speaker.host_of(node)
         {
-            owned.host.gone(now, host);
-            owned.wake = now;
+            speaker.host.gone(now, host);
+            speaker.wake = now;
         }
     }
 
     /// A speaker has not answered the proof of an address.
     pub(super) fn is_silent(&mut self, address: AddressId, node: NodeId) {
-        if let Some(owned) = &mut self.owned
-            && let Some(host) = owned.host_of(node)
-            && let Some(silent) = owned.proofs.get_mut(&address)
+        if let Some(speaker) = &mut self.speaker
+            && let Some(host) = speaker.host_of(node)
+            && let Some(silent) = speaker.proofs.get_mut(&address)
         {
             silent.insert(host);
         }
@@ -209,8 +212,8 @@ impl<O: Divisible> Engine<O> {
     /// The proof of an address is over.
     pub(super) fn proof_ends(&mut self, now: Time, address: AddressId) {
         let at = self.addresses.at(address);
-        if let Some(owned) = &mut self.owned
-            && let Some(silent) = owned.proofs.remove(&address)
+        if let Some(speaker) = &mut self.speaker
+            && let Some(silent) = speaker.proofs.remove(&address)
         {
             let address_name = at.map(GroupAddress::to_string);
             debug!(
@@ -218,71 +221,83 @@ impl<O: Divisible> Engine<O> {
                 silent = silent.len(),
                 "address proven"
             );
-            owned.host.proved(now, address, &silent);
-            owned.wake = now;
+            speaker.host.proved(now, address, &silent);
+            speaker.wake = now;
         }
     }
 
     /// Multicast does not reach a member of a group.
     pub(super) fn path_fails(&mut self, now: Time, group: GroupId) {
-        if let Some(owned) = &mut self.owned
-            && let Some(status) = owned.host.status(group)
+        if let Some(speaker) = &mut self.speaker
+            && let Some(status) = speaker.host.status(group)
             && let Some(address) = status.address
             && address.0 > 0
         {
-            owned.host.unreached(now, address);
-            owned.wake = now;
+            speaker.host.unreached(now, address);
+            speaker.wake = now;
         }
     }
 
     /// Passes on what has arrived and what is due. Returns when to do so again.
     pub(super) fn address(&mut self, now: Time) -> Option<Time> {
-        let owned = self.owned.as_ref()?;
-        if !owned.mail.has_arrived() && owned.wake > now {
-            return Some(owned.wake).filter(|&wake| wake != Time::NEVER);
+        let due = |speaker: &Speaker| speaker.mail.has_arrived() || speaker.wake <= now;
+        let is_due = self.speaker.as_ref().is_some_and(due);
+        let granted = self.memberships.due();
+        if !is_due && granted > now {
+            let speaker = self
+                .speaker
+                .as_ref()
+                .map_or(Time::NEVER, |speaker| speaker.wake);
+            return Some(speaker.min(granted)).filter(|&wake| wake != Time::NEVER);
         }
-        let mut owned = self.owned.take()?;
-        self.address_by(now, &mut owned);
-        self.owned = Some(owned);
+        let mut speaker = self.speaker.take();
+        if let Err(error) = self.hear_subnet(now, speaker.as_mut()) {
+            warn!(%error, "groups of an address that cannot be joined are served by unicast");
+        }
+        if let Some(speaker) = &mut speaker {
+            self.address_by(now, speaker);
+        }
+        self.speaker = speaker;
         // The driver may have got something to do.
         Some(now)
     }
 
-    fn address_by(&mut self, now: Time, owned: &mut Owned) {
-        owned.looked = now;
-        self.hear_subnet(now, owned);
-        for (rank, bytes) in owned.mail.take() {
-            let from = owned.host_of(NodeId(rank));
+    fn address_by(&mut self, now: Time, speaker: &mut Speaker) {
+        for (rank, bytes) in speaker.mail.take() {
+            let from = speaker.host_of(NodeId(rank));
             if let Some(host) = from.filter(|_| bytes == FAREWELL_LETTER) {
-                owned.host.gone(now, host);
+                speaker.host.gone(now, host);
                 continue;
             }
-            let message = Message::decode(&bytes, owned.speakers.len() as u32);
+            let message = Message::decode(&bytes, speaker.speakers.len() as u32);
             if let (Some(from), Some(message)) = (from, message) {
-                owned.host.message(now, from, message);
+                speaker.host.message(now, from, message);
             }
         }
-        if owned.unreported && now.since(owned.reported) >= REPORT {
-            (owned.reported, owned.unreported) = (now, false);
-            let sent = owned.groups.iter_mut().filter(|(_, known)| known.bytes > 0);
+        if speaker.unreported && now.since(speaker.reported) >= REPORT {
+            (speaker.reported, speaker.unreported) = (now, false);
+            let sent = speaker
+                .groups
+                .iter_mut()
+                .filter(|(_, known)| known.bytes > 0);
             for (&group, known) in sent {
-                owned.host.sent(now, group, mem::take(&mut known.bytes));
+                speaker.host.sent(now, group, mem::take(&mut known.bytes));
             }
         }
         loop {
-            match owned.host.poll(now) {
-                Output::Join(id) => self.joins_address(now, owned, id),
-                Output::JoinAnew(id) => self.joins_anew(now, owned, id),
-                Output::Leave(id) => self.leaves_address(now, owned, id),
+            match speaker.host.poll(now) {
+                Output::Join(id) => self.joins_address(now, speaker, id, false),
+                Output::JoinAnew(id) => self.joins_address(now, speaker, id, true),
+                Output::Leave(id) => self.leaves_address(now, speaker, id),
                 Output::Prove { address, hosts } => {
-                    self.proves_address(now, owned, address, &hosts);
+                    self.proves_address(now, speaker, address, &hosts);
                 }
                 Output::SendBy { group, address } => {
                     let at = address.and_then(|address| self.addresses.at(address));
                     let at = at.map(GroupAddress::to_string);
                     debug!(group = group.0, address = at, "sends by");
-                    let own = owned.host.status(group).is_some_and(|status| status.own);
-                    if let Some(known) = owned.groups.get_mut(&group) {
+                    let own = speaker.host.status(group).is_some_and(|status| status.own);
+                    if let Some(known) = speaker.groups.get_mut(&group) {
                         known.own = own;
                     }
                     match address {
@@ -296,179 +311,140 @@ impl<O: Divisible> Engine<O> {
                 Output::Tell { to, message } => {
                     let mut bytes = Vec::new();
                     message.encode(&mut bytes);
-                    owned.mail.send(owned.speaker(to).0, bytes);
+                    speaker.mail.send(speaker.node_of(to).0, bytes);
                 }
                 Output::Ready(group) => {
-                    if let Some(known) = owned.groups.get_mut(&group) {
+                    if let Some(known) = speaker.groups.get_mut(&group) {
                         known.early = false;
                     }
                 }
                 Output::Wait(at) => {
-                    owned.wake = owned.due(at);
+                    speaker.wake = speaker.due(at);
                     break;
                 }
             }
         }
-        if !owned.scarce
-            && let Some(why) = owned.host.scarce()
+        if !speaker.scarce
+            && let Some(why) = speaker.host.scarce()
         {
-            owned.scarce = true;
+            speaker.scarce = true;
             info!(%why, "a group has no address of its own, and shares one");
         }
-        owned.tell_aside();
+        speaker.tell_aside();
     }
 
-    /// The machine asks to join an address.
-    fn joins_address(&mut self, now: Time, owned: &mut Owned, id: AddressId) {
+    /// The machine asks to join an address, or to join it anew.
+    fn joins_address(&mut self, now: Time, speaker: &mut Speaker, id: AddressId, anew: bool) {
         let Some(at) = self.addresses.at(id) else {
-            owned.host.refused(now, id, Refusal::NoAddresses);
+            speaker.host.refused(now, id, Refusal::NoAddresses);
             return;
         };
-        match owned.asked.get(&id) {
-            // Subnet and network go on by themselves.
-            Some(Asked::Joining | Asked::Attaching) => {}
-            // The machine gave up before the answer came.
-            Some(Asked::Granted) => owned.host.joined(now, id),
-            Some(Asked::Leaving) | None => {
-                owned.asked.insert(id, Asked::Joining);
-                owned.asked_at = now;
-                owned.subnet.create(now, at);
+        match anew {
+            true => self
+                .memberships
+                .join_anew(now, (id, at), &mut self.networks),
+            false => self.memberships.join(now, (id, at)),
+        }
+        self.tell_machine(now, speaker);
+    }
+
+    fn leaves_address(&mut self, now: Time, speaker: &mut Speaker, id: AddressId) {
+        match self.addresses.at(id) {
+            Some(at) => self.memberships.leave(now, (id, at), &mut self.networks),
+            None => speaker.host.left(now, id),
+        }
+        self.tell_machine(now, speaker);
+    }
+
+    /// Tells the machine what has become of memberships.
+    fn tell_machine(&mut self, now: Time, speaker: &mut Speaker) {
+        if let Err(error) = self.hear_subnet(now, Some(speaker)) {
+            warn!(%error, "groups of an address that cannot be joined are served by unicast");
+        }
+    }
+
+    /// Takes what has become of memberships, and tells the machine of those that are its own.
+    ///
+    /// # Errors
+    /// The network could not join a shared address that the subnet has granted.
+    fn hear_subnet(&mut self, now: Time, mut speaker: Option<&mut Speaker>) -> io::Result<()> {
+        let mut shared = Ok(());
+        self.memberships
+            .step(now, &self.addresses, &mut self.networks);
+        while let Some((id, became)) = self.memberships.news() {
+            let is_shared = (id.0 as usize) < ADDRESSES;
+            // What is lost, the subnet joins again by itself.
+            if let Some(speaker) = &mut speaker {
+                speaker.wake = now;
+                match &became {
+                    Became::Joined => speaker.host.joined(now, id),
+                    Became::Refused(why) => speaker.host.refused(now, id, *why),
+                    Became::Failed(_) => speaker.host.refused(now, id, Refusal::NoAddresses),
+                    Became::Lost => speaker.host.lost(now, id),
+                    Became::Left => speaker.host.left(now, id),
+                }
+            }
+            match became {
+                Became::Failed(error) if is_shared => shared = Err(error),
+                Became::Refused(why) if is_shared => {
+                    let at = self.addresses.at(id).map(GroupAddress::to_string);
+                    warn!(address = at, %why, "groups that share it are served by unicast");
+                }
+                _ => {}
             }
         }
-        self.hear_subnet(now, owned);
+        shared
     }
 
-    /// The machine asks to join an address anew: kernel, switches and manager are told once more.
-    fn joins_anew(&mut self, now: Time, owned: &mut Owned, id: AddressId) {
-        if let Some(at) = self.addresses.at(id)
-            && matches!(
-                owned.asked.get(&id),
-                Some(Asked::Attaching | Asked::Granted)
-            )
-        {
-            self.networks.leave(Network::InterNode, id);
-            owned.subnet.leave(now, at);
-            owned.subnet.create(now, at);
-            owned.asked.insert(id, Asked::Joining);
-            owned.asked_at = now;
-        }
-        self.joins_address(now, owned, id);
-    }
-
-    fn leaves_address(&mut self, now: Time, owned: &mut Owned, id: AddressId) {
-        self.networks.leave(Network::InterNode, id);
-        match (owned.asked.get_mut(&id), self.addresses.at(id)) {
-            // The subnet tries again by itself.
-            (Some(Asked::Leaving), _) => {}
-            (Some(asked), Some(at)) => {
-                *asked = Asked::Leaving;
-                owned.asked_at = now;
-                owned.subnet.leave(now, at);
-            }
-            _ => owned.host.left(now, id),
-        }
-        self.hear_subnet(now, owned);
-    }
-
-    /// Takes what the subnet tells. A socket receives an address from when the subnet has granted
-    /// it.
-    fn hear_subnet(&mut self, now: Time, owned: &mut Owned) {
-        if let Err(error) = owned.subnet.step(now) {
-            warn!(%error, "the subnet gives no more addresses");
-            self.subnet_fails(now, owned);
-        }
-        while let Some(news) = owned.subnet.news() {
-            debug!(%news, "the subnet tells");
-            match news {
-                News::Joined(at) => self.is_granted(now, owned, &at),
-                News::Refused(at, why) => {
-                    let Some(id) = self.addresses.number_of(&at) else {
-                        continue;
-                    };
-                    owned.asked.remove(&id);
-                    owned.host.refused(now, id, reason(why));
-                }
-                News::Left(at) => {
-                    // An address that is joined again is not left.
-                    if let Some(id) = self.addresses.number_of(&at)
-                        && owned.asked.get(&id) == Some(&Asked::Leaving)
-                    {
-                        owned.asked.remove(&id);
-                        owned.host.left(now, id);
-                    }
-                }
-                News::Lost(at) => {
-                    if let Some(id) = self.addresses.number_of(&at) {
-                        owned.asked.insert(id, Asked::Joining);
-                        owned.host.lost(now, id);
-                    }
-                }
-                news => info!(%news, "the subnet tells"),
-            }
-        }
-    }
-
-    /// The subnet has failed for good. It refuses everything from now on, and groups go on by the
-    /// addresses that need no subnet.
-    fn subnet_fails(&mut self, now: Time, owned: &mut Owned) {
-        owned.subnet = Box::new(Failed::default());
-        for (id, asked) in mem::take(&mut owned.asked) {
-            match asked {
-                Asked::Joining => {
-                    let why = Refusal::Denied;
-                    owned.host.refused(now, id, why);
-                }
-                Asked::Attaching => {
-                    self.networks.leave(Network::InterNode, id);
-                    owned.host.refused(now, id, Refusal::Denied);
-                }
-                Asked::Granted => {
-                    self.networks.leave(Network::InterNode, id);
-                    owned.host.lost(now, id);
-                }
-                Asked::Leaving => owned.host.left(now, id),
-            }
-        }
-    }
-
-    fn is_granted(&mut self, now: Time, owned: &mut Owned, at: &GroupAddress) {
-        let Some(id) = self.addresses.number_of(at) else {
-            return;
+    /// Begins to join a shared address. If the subnet does not answer at once, multicasts reach
+    /// this process when it has; until then, or if it refuses, unicast serves this process.
+    ///
+    /// # Errors
+    /// It is known at once that the network cannot join the address.
+    pub(super) fn join_shared(&mut self, now: Time, id: AddressId) -> io::Result<()> {
+        let Some(at) = self.addresses.at(id) else {
+            return Ok(());
         };
-        // It may have been withdrawn meanwhile.
-        let Some(asked) = owned.asked.get_mut(&id).filter(|a| **a != Asked::Leaving) else {
-            return;
-        };
-        *asked = Asked::Attaching;
-        let joined = self.networks.join(Network::InterNode, id, at);
-        owned.attaches(now, (id, at), joined);
+        self.memberships.join(now, (id, at));
+        let mut speaker = self.speaker.take();
+        let heard = self.hear_subnet(now, speaker.as_mut());
+        self.speaker = speaker;
+        heard
     }
 
-    /// Whether the network is joining an address that the subnet has granted.
-    pub(super) fn is_attaching(&self, id: AddressId) -> bool {
-        let asked = self.owned.as_ref().and_then(|owned| owned.asked.get(&id));
-        asked == Some(&Asked::Attaching)
+    /// Leaves a shared address.
+    pub(super) fn leave_shared(&mut self, now: Time, id: AddressId) {
+        if let Some(at) = self.addresses.at(id) {
+            self.memberships.leave(now, (id, at), &mut self.networks);
+            // The next step takes the answer.
+            self.wake = Some(now);
+        }
     }
 
-    /// Takes note of how the network's join of an address has ended, if it is one that the subnet
-    /// has granted.
+    /// Takes note of how the network's join of an address has ended.
     pub(super) fn is_attached(&mut self, now: Time, id: AddressId, joined: io::Result<Join>) {
-        if self.is_attaching(id)
-            && let (Some(owned), Some(at)) = (&mut self.owned, self.addresses.at(id))
+        if self.memberships.is_attaching(id)
+            && let Some(at) = self.addresses.at(id)
         {
-            owned.attaches(now, (id, at), joined);
+            self.memberships.attached(now, (id, at), joined);
             // The machine may ask for more.
             self.wake = Some(now);
         }
     }
 
     /// Begins to prove an address.
-    fn proves_address(&mut self, now: Time, owned: &mut Owned, address: AddressId, of: &HostSet) {
-        owned.proofs.insert(address, HostSet::default());
+    fn proves_address(
+        &mut self,
+        now: Time,
+        speaker: &mut Speaker,
+        address: AddressId,
+        of: &HostSet,
+    ) {
+        speaker.proofs.insert(address, HostSet::default());
         let prove = Command::ProveAddress {
             group: PROOF,
             address,
-            members: of.iter().map(|host| owned.speaker(host)).collect(),
+            members: of.iter().map(|host| speaker.node_of(host)).collect(),
             patience: PROVE,
         };
         if self
@@ -477,61 +453,59 @@ impl<O: Divisible> Engine<O> {
             .is_err()
         {
             // There is no group of all speakers, so nothing proves the address.
-            owned.proofs.remove(&address);
-            owned.host.proved(now, address, of);
+            speaker.proofs.remove(&address);
+            speaker.host.proved(now, address, of);
         }
     }
 
     /// Returns all addresses, since the context ends. Waits a moment until the subnet has confirmed
     /// that.
     pub fn return_addresses(&mut self, clock: &Clock) {
-        let Some(mut owned) = self.owned.take() else {
-            return;
-        };
+        let mut speaker = self.speaker.take();
         let until = clock.now() + RETURNING;
-        owned.host.close(clock.now());
-        while !owned.host.is_closed() && clock.now() < until {
-            self.address_by(clock.now(), &mut owned);
-            // An error shows in the next step.
-            let _ = owned.subnet.wait(Duration::from_millis(1));
+        if let Some(speaker) = &mut speaker {
+            speaker.host.close(clock.now());
+        }
+        self.memberships
+            .leave_shared(clock.now(), &self.addresses, &mut self.networks);
+        loop {
+            let _ = self.hear_subnet(clock.now(), speaker.as_mut());
+            if let Some(speaker) = &mut speaker {
+                self.address_by(clock.now(), speaker);
+            }
+            let closed = |speaker: &Speaker| speaker.host.is_closed();
+            let returned = self.memberships.is_empty() && speaker.as_ref().is_none_or(closed);
+            if returned || clock.now() >= until {
+                break;
+            }
+            self.memberships.wait(Duration::from_millis(1));
         }
     }
 
     /// From now on, another subnet grants addresses.
     #[cfg(test)]
-    pub fn put_subnet(&mut self, subnet: Box<dyn subnet::Subnet + Send>) {
-        if let Some(owned) = &mut self.owned {
-            owned.subnet = subnet;
-        }
+    pub fn put_subnet(&mut self, subnet: Box<dyn Subnet + Send>) {
+        self.memberships.put_subnet(subnet);
     }
 
     /// Groups with an address from the pool of which rank 0 is yet to be told.
     #[cfg(test)]
     pub fn untold(&self) -> u32 {
-        let owned = self.owned.as_ref();
-        owned.map_or(0, |owned| owned.host.snapshot().untold)
+        let speaker = self.speaker.as_ref();
+        speaker.map_or(0, |speaker| speaker.host.snapshot().untold)
     }
 
     /// The addresses and groups at this moment.
     pub(super) fn address_statistics(&self) -> AddressStatistics {
         let addresses = self.statistics.addresses;
-        let Some(owned) = &self.owned else {
+        let Some(speaker) = &self.speaker else {
             return addresses;
         };
-        let (snapshot, counted) = (owned.host.snapshot(), owned.host.statistics());
+        let (snapshot, counted) = (speaker.host.snapshot(), speaker.host.statistics());
         AddressStatistics {
             unaddressed: addresses.unaddressed.and(&counted.unaddressed),
             unled: addresses.unled,
-            ..AddressStatistics::new(&snapshot, &counted, owned.sent_own)
+            ..AddressStatistics::new(&snapshot, &counted, speaker.sent_own)
         }
-    }
-}
-
-/// Why the subnet has refused an address, in the machine's words.
-fn reason(why: subnet::Refusal) -> Refusal {
-    match why {
-        subnet::Refusal::NoAddresses | subnet::Refusal::TooMany => Refusal::NoAddresses,
-        subnet::Refusal::Busy | subnet::Refusal::TimedOut => Refusal::NoAnswer,
-        _ => Refusal::Denied,
     }
 }

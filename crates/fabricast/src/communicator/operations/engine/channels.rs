@@ -174,7 +174,7 @@ impl<O: Divisible> Engine<O> {
         let indices: Vec<Vec<usize>> = sets
             .map(|(at, set)| ways.indices(at, set))
             .collect::<Result<_, _>>()?;
-        let added = self.add_sets(&ways, &indices);
+        let added = self.add_sets(now, &ways, &indices);
         if added.is_err() {
             // Nothing was started, so the group has no other channels.
             self.remove_channels(now, group.id);
@@ -187,7 +187,7 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Adds a group for each set that has this process.
-    fn add_sets(&mut self, ways: &Ways, indices: &[Vec<usize>]) -> Result<(), Error> {
+    fn add_sets(&mut self, now: Time, ways: &Ways, indices: &[Vec<usize>]) -> Result<(), Error> {
         for (k, set) in indices.iter().enumerate() {
             let nodes: Vec<NodeId> = set.iter().map(|&i| ways.members[i]).collect();
             if nodes.len() < 2 || !nodes.contains(&self.rank) {
@@ -198,7 +198,7 @@ impl<O: Divisible> Engine<O> {
                 // Also if it is added only in part.
                 state.channels.groups.insert(number);
             }
-            self.join_far(number, &nodes)?;
+            self.join_far(now, number, &nodes)?;
             self.add_far(number, &nodes)?;
         }
         Ok(())
@@ -213,7 +213,7 @@ impl<O: Divisible> Engine<O> {
             // The group may be gone already.
             let command = Command::GroupRemove(channel);
             let _ = self.networks.command(Network::InterNode, now, command);
-            self.leave_far(channel);
+            self.leave_far(now, channel);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::communicator::networks::Network;
 use crate::communicator::operations::ending::Place;
 use crate::communicator::operations::group::{Channels, EVERYBODY, Group};
 use crate::communicator::operations::operation::Op;
+use crate::net::Clock;
 use crate::object::Divisible;
 use crate::transport::GroupAddress;
 
@@ -23,17 +24,26 @@ use crate::transport::GroupAddress;
 /// reaches answers the first probe after the switch has learned of its join. The process sends at
 /// least 20 probes (80 with up to 16 members) before it probes the silent hosts by unicast.
 pub(super) const PROVE: Duration = Duration::from_millis(200);
+/// How long a process waits for the subnet to grant the address of all hosts. It goes on without:
+/// the others serve it by unicast until the grant comes.
+const GRANTED: Duration = Duration::from_secs(2);
 
 impl<O: Divisible> Engine<O> {
     /// Joins the IP group that serves the leaders of all hosts. The kernel tells the switches of
     /// the join some milliseconds later. Until then multicasts are lost and must be NACKed, so the
     /// process joins before there is any group.
-    pub fn listen(&mut self) -> Result<(), Error> {
+    pub fn listen(&mut self, clock: &Clock) -> Result<(), Error> {
         let topology = GroupTopology::new(&self.hosts, &self.all, self.rank);
         if self.all.len() == 1 || !topology.is_far() {
             return Ok(());
         }
-        self.join_far(EVERYBODY, &topology.leaders)
+        self.join_far(clock.now(), EVERYBODY, &topology.leaders)?;
+        let until = clock.now() + GRANTED;
+        while !self.memberships.is_settled() && clock.now() < until {
+            self.memberships.wait(Duration::from_millis(1));
+            let _ = self.address(clock.now());
+        }
+        Ok(())
     }
 
     /// Begins to prove that multicast reaches all hosts, so that the context is ready only once the
@@ -150,7 +160,7 @@ impl<O: Divisible> Engine<O> {
             // Two hosts use unicast only.
             let is_pair = topology.leaders.len() == 2;
             if !is_pair && !self.owns_address(group.id, &topology.leaders) {
-                self.join_far(group.id, &topology.leaders)?;
+                self.join_far(now, group.id, &topology.leaders)?;
             }
             self.add_far(group.id, &topology.leaders)?;
         }
@@ -181,20 +191,24 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Chooses the address by which a group of these leaders sends, and joins it.
-    pub(super) fn join_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
+    pub(super) fn join_far(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        leaders: &[NodeId],
+    ) -> Result<(), Error> {
         let id = self.shared_address(leaders);
         let Some(address) = self.addresses.begin(group, id) else {
             return Ok(());
         };
-        let joined = self.networks.join(Network::InterNode, id, &address);
-        joined.map_err(|e| Error::io(format!("joining {address}"), e))?;
-        Ok(())
+        let joined = self.join_shared(now, id);
+        joined.map_err(|e| Error::io(format!("joining {address}"), e))
     }
 
     /// A group on the network between hosts sends no more. Leaves its address with the last group.
-    pub(super) fn leave_far(&mut self, group: GroupId) {
+    pub(super) fn leave_far(&mut self, now: Time, group: GroupId) {
         if let Some(id) = self.addresses.end(group) {
-            self.networks.leave(Network::InterNode, id);
+            self.leave_shared(now, id);
         }
     }
 
@@ -323,7 +337,7 @@ impl<O: Divisible> Engine<O> {
             .command(network, now, Command::GroupRemove(group));
         match network {
             Network::InterNode if self.disowns_address(now, group) => {}
-            Network::InterNode => self.leave_far(group),
+            Network::InterNode => self.leave_far(now, group),
             Network::IntraNode => self.networks.leave(network, AddressId(group.0)),
         }
     }

@@ -1,0 +1,319 @@
+//! What this process is a member of. It asks the subnet for an address; only when the subnet has
+//! granted it, the network between hosts joins.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::mem;
+use std::time::Duration;
+
+use fabricast_proto::group::Refusal;
+use fabricast_proto::{AddressId, Time};
+use tracing::{debug, info, warn};
+
+use super::addresses::Addresses;
+use crate::communicator::limits::ADDRESSES;
+use crate::communicator::networks::{Network, Networks};
+use crate::driver::Join;
+use crate::object::Divisible;
+use crate::subnet::failed::Failed;
+use crate::subnet::{self, News, Subnet};
+use crate::transport::GroupAddress;
+
+/// Time between two looks for answers of the subnet, soon after it was asked.
+const LOOK: Duration = Duration::from_millis(1);
+/// The same once it has been silent for [`SOON`].
+const LOOK_LATER: Duration = Duration::from_millis(20);
+/// How long answers are looked for often.
+const SOON: Duration = Duration::from_millis(100);
+
+/// What the subnet was asked for last, of one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    /// To join; it has not answered.
+    Joining,
+    /// To join; it has agreed, and the network is joining.
+    Attaching,
+    /// To join; it has agreed, and the network has joined.
+    Granted,
+    /// To leave; it has not answered.
+    Leaving,
+}
+
+/// What has become of a membership.
+#[derive(Debug)]
+pub(super) enum Became {
+    /// The subnet has granted it, and the network has joined.
+    Joined,
+    /// The subnet has refused it.
+    Refused(Refusal),
+    /// The subnet has granted it, and the network could not join.
+    Failed(io::Error),
+    /// The subnet has forgotten it, and joins again by itself.
+    Lost,
+    /// It has ended.
+    Left,
+}
+
+/// The addresses of which this process is a member, or is about to be.
+pub(super) struct Memberships {
+    subnet: Box<dyn Subnet + Send>,
+    asked: BTreeMap<AddressId, Asked>,
+    /// When the subnet was last asked for something.
+    asked_at: Time,
+    /// When it was last looked for answers.
+    looked: Time,
+    news: VecDeque<(AddressId, Became)>,
+    /// When to look for answers again.
+    wake: Time,
+}
+
+impl Memberships {
+    pub fn new(subnet: Box<dyn Subnet + Send>) -> Memberships {
+        Memberships {
+            subnet,
+            asked: BTreeMap::new(),
+            asked_at: Time::ZERO,
+            looked: Time::ZERO,
+            news: VecDeque::new(),
+            wake: Time::NEVER,
+        }
+    }
+
+    /// A word for what grants addresses.
+    pub fn subnet_name(&self) -> &'static str {
+        self.subnet.name()
+    }
+
+    /// Whether this process has left all addresses.
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Whether the subnet has answered everything, and the network has joined what was granted.
+    pub fn is_settled(&self) -> bool {
+        self.asked.values().all(|&asked| asked == Asked::Granted)
+    }
+
+    /// Whether the network is joining an address that the subnet has granted.
+    pub fn is_attaching(&self, id: AddressId) -> bool {
+        self.asked.get(&id) == Some(&Asked::Attaching)
+    }
+
+    /// Begins to join an address.
+    pub fn join(&mut self, now: Time, (id, at): (AddressId, &GroupAddress)) {
+        match self.asked.get(&id) {
+            // Subnet and network go on by themselves.
+            Some(Asked::Joining | Asked::Attaching) => {}
+            // The machine gave up before the answer came, and asks again.
+            Some(Asked::Granted) => self.news.push_back((id, Became::Joined)),
+            Some(Asked::Leaving) | None => {
+                self.asked.insert(id, Asked::Joining);
+                self.asked_at = now;
+                self.subnet.create(now, at);
+            }
+        }
+        self.plan();
+    }
+
+    /// Begins to join an address anew: kernel, switches and manager are told once more.
+    pub fn join_anew<O: Divisible>(
+        &mut self,
+        now: Time,
+        (id, at): (AddressId, &GroupAddress),
+        networks: &mut Networks<O>,
+    ) {
+        if let Some(asked) = self.asked.get_mut(&id)
+            && matches!(asked, Asked::Attaching | Asked::Granted)
+        {
+            *asked = Asked::Joining;
+            self.asked_at = now;
+            networks.leave(Network::InterNode, id);
+            self.subnet.leave(now, at);
+            self.subnet.create(now, at);
+        }
+        self.join(now, (id, at));
+    }
+
+    /// Begins to leave an address.
+    pub fn leave<O: Divisible>(
+        &mut self,
+        now: Time,
+        (id, at): (AddressId, &GroupAddress),
+        networks: &mut Networks<O>,
+    ) {
+        match self.asked.get_mut(&id) {
+            // The subnet tries again by itself.
+            Some(Asked::Leaving) => {}
+            Some(asked) => {
+                if matches!(asked, Asked::Attaching | Asked::Granted) {
+                    networks.leave(Network::InterNode, id);
+                }
+                *asked = Asked::Leaving;
+                self.asked_at = now;
+                self.subnet.leave(now, at);
+            }
+            None => self.news.push_back((id, Became::Left)),
+        }
+        self.plan();
+    }
+
+    /// When to take the subnet's answers.
+    pub fn due(&self) -> Time {
+        match self.news.is_empty() {
+            true => self.wake,
+            false => Time::ZERO,
+        }
+    }
+
+    /// Begins to leave all shared addresses.
+    pub fn leave_shared<O: Divisible>(
+        &mut self,
+        now: Time,
+        addresses: &Addresses,
+        networks: &mut Networks<O>,
+    ) {
+        for id in (0..ADDRESSES as u32).map(AddressId) {
+            if self.asked.contains_key(&id)
+                && let Some(at) = addresses.at(id)
+            {
+                self.leave(now, (id, at), networks);
+            }
+        }
+    }
+
+    /// Takes the subnet's answers. The network joins what the subnet has granted.
+    pub fn step<O: Divisible>(
+        &mut self,
+        now: Time,
+        addresses: &Addresses,
+        networks: &mut Networks<O>,
+    ) {
+        self.looked = now;
+        if let Err(error) = self.subnet.step(now) {
+            warn!(%error, "the subnet gives no more addresses");
+            self.fail(networks);
+        }
+        while let Some(news) = self.subnet.news() {
+            debug!(%news, "the subnet tells");
+            match news {
+                News::Joined(at) => {
+                    // It may have been left meanwhile.
+                    if let Some(id) = addresses.number_of(&at)
+                        && let Some(asked) = self.asked.get_mut(&id)
+                        && *asked != Asked::Leaving
+                    {
+                        *asked = Asked::Attaching;
+                        let joined = networks.join(Network::InterNode, id, &at);
+                        self.attached(now, (id, &at), joined);
+                    }
+                }
+                News::Refused(at, why) => {
+                    if let Some(id) = addresses.number_of(&at) {
+                        self.asked.remove(&id);
+                        self.news.push_back((id, Became::Refused(reason(why))));
+                    }
+                }
+                News::Left(at) => {
+                    // An address that is joined again is not left.
+                    if let Some(id) = addresses.number_of(&at)
+                        && self.asked.get(&id) == Some(&Asked::Leaving)
+                    {
+                        self.asked.remove(&id);
+                        self.news.push_back((id, Became::Left));
+                    }
+                }
+                News::Lost(at) => {
+                    if let Some(id) = addresses.number_of(&at) {
+                        self.asked.insert(id, Asked::Joining);
+                        self.news.push_back((id, Became::Lost));
+                    }
+                }
+                news => info!(%news, "the subnet tells"),
+            }
+        }
+        self.plan();
+    }
+
+    /// Takes note of how the network's join of a granted address has ended, or that it goes on.
+    pub fn attached(
+        &mut self,
+        now: Time,
+        (id, at): (AddressId, &GroupAddress),
+        joined: io::Result<Join>,
+    ) {
+        match joined {
+            Ok(Join::UnderWay) => {}
+            Ok(Join::Done) => {
+                self.asked.insert(id, Asked::Granted);
+                self.news.push_back((id, Became::Joined));
+            }
+            Err(error) => {
+                debug!(%error, address = %at, "cannot join");
+                self.asked.remove(&id);
+                self.subnet.leave(now, at);
+                self.news.push_back((id, Became::Failed(error)));
+            }
+        }
+        self.plan();
+    }
+
+    /// What has become of a membership, the oldest first.
+    pub fn news(&mut self) -> Option<(AddressId, Became)> {
+        self.news.pop_front()
+    }
+
+    /// Blocks until the subnet may have answered, or `timeout` has passed.
+    pub fn wait(&mut self, timeout: Duration) {
+        // An error shows in the next step.
+        let _ = self.subnet.wait(timeout);
+    }
+
+    /// From now on, another subnet grants addresses.
+    #[cfg(test)]
+    pub fn put_subnet(&mut self, subnet: Box<dyn Subnet + Send>) {
+        self.subnet = subnet;
+        self.plan();
+    }
+
+    /// The subnet has failed for good. From now on it refuses everything. Groups go on by shared
+    /// addresses, which stay joined: the network may carry them still.
+    fn fail<O: Divisible>(&mut self, networks: &mut Networks<O>) {
+        self.subnet = Box::new(Failed::default());
+        for (id, asked) in mem::take(&mut self.asked) {
+            let became = match asked {
+                Asked::Granted if (id.0 as usize) < ADDRESSES => {
+                    self.asked.insert(id, asked);
+                    continue;
+                }
+                Asked::Joining | Asked::Attaching => Became::Refused(Refusal::NoAnswer),
+                Asked::Granted => Became::Lost,
+                Asked::Leaving => Became::Left,
+            };
+            if matches!(asked, Asked::Attaching | Asked::Granted) {
+                networks.leave(Network::InterNode, id);
+            }
+            self.news.push_back((id, became));
+        }
+    }
+
+    /// Sets when to look for answers again. No thread sleeps on the subnet's descriptor.
+    fn plan(&mut self) {
+        let unanswered = self.asked.values().any(|&asked| asked != Asked::Granted);
+        let pause = match self.looked.since(self.asked_at) < SOON {
+            true => LOOK,
+            false => LOOK_LATER,
+        };
+        let looks = unanswered.then_some(self.looked + pause);
+        let all = [self.subnet.due(), looks].into_iter().flatten();
+        self.wake = all.min().unwrap_or(Time::NEVER);
+    }
+}
+
+/// Why the subnet has refused an address, in the words of the machine of groups.
+fn reason(why: subnet::Refusal) -> Refusal {
+    match why {
+        subnet::Refusal::NoAddresses | subnet::Refusal::TooMany => Refusal::NoAddresses,
+        subnet::Refusal::Busy | subnet::Refusal::TimedOut => Refusal::NoAnswer,
+        _ => Refusal::Denied,
+    }
+}
