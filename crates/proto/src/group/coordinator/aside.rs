@@ -2,21 +2,20 @@
 
 use core::time::Duration;
 
+use super::backoff::Backoff;
 use crate::group::address::Refusal;
 use crate::id::AddressId;
 use crate::time::Time;
 
 /// Pause before a host that was set aside is tried for the first time.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// Largest pause before a host is tried again.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(1);
 /// Time after which a trial without an outcome is over: its address was wanted no more.
 const TRIAL: Duration = Duration::from_secs(20);
 
 /// A host that is set aside.
 pub(super) struct Aside {
     pub(super) why: Refusal,
-    pause: Duration,
+    pause: Backoff,
     /// Until when no new address is for the host.
     pub(super) until: Time,
     /// The address by which the host is tried.
@@ -27,8 +26,8 @@ impl Aside {
     pub(super) fn new(now: Time, why: Refusal) -> Aside {
         Aside {
             why,
-            pause: PAUSE_MIN,
-            until: now + PAUSE_MIN,
+            pause: Backoff::new(PAUSE),
+            until: now + PAUSE,
             trial: None,
         }
     }
@@ -41,8 +40,8 @@ impl Aside {
 
     /// The trial has failed.
     pub(super) fn fail(&mut self, now: Time, why: Refusal) {
-        self.pause = (2 * self.pause).min(PAUSE_MAX);
-        self.until = now + self.pause;
+        self.pause.double();
+        self.until = now + self.pause.wait();
         self.trial = None;
         self.why = why;
     }

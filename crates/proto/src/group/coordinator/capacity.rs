@@ -3,29 +3,26 @@
 
 use core::time::Duration;
 
+use super::backoff::Backoff;
 use crate::group::address::Refusal;
 use crate::time::Time;
 
 /// Wait after the first refusal before the coordinator tries one more address.
-const RETRY_MIN: Duration = Duration::from_secs(1);
-/// Largest wait before the coordinator tries one more address.
-const RETRY_MAX: Duration = Duration::from_secs(60);
-
-/// First and largest wait after a manager has not answered, or has denied an address.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_secs(1);
+/// First wait after a manager has not answered, or has denied an address.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How many addresses the coordinator may hold.
 pub(super) struct Capacity {
     range: u32,
     /// Most addresses that worked at once, after a refusal.
     limit: u32,
-    backoff: Duration,
+    backoff: Backoff,
     /// When one address beyond the limit may be tried.
     retry: Time,
     /// How long the coordinator tries none after the next failure that says nothing of how many
     /// addresses there are, and until when it does now.
-    pause: Duration,
+    pause: Backoff,
     paused: Time,
     reason: Refusal,
 }
@@ -35,9 +32,9 @@ impl Capacity {
         Capacity {
             range,
             limit: u32::MAX,
-            backoff: RETRY_MIN,
+            backoff: Backoff::new(RETRY),
             retry: Time::ZERO,
-            pause: PAUSE_MIN,
+            pause: Backoff::new(PAUSE),
             paused: Time::ZERO,
             reason: Refusal::NoAddresses,
         }
@@ -52,7 +49,7 @@ impl Capacity {
     /// One more address is tried.
     pub(super) fn tried(&mut self, now: Time, held: u32) {
         if held >= self.limit {
-            self.retry = now + self.backoff;
+            self.retry = now + self.backoff.wait();
         }
     }
 
@@ -60,27 +57,27 @@ impl Capacity {
     pub(super) fn refused(&mut self, now: Time, held: u32, why: Refusal) {
         self.reason = why;
         if held >= self.limit {
-            self.backoff = (self.backoff * 2).min(RETRY_MAX);
+            self.backoff.double();
         }
         self.limit = self.limit.min(held);
-        self.retry = now + self.backoff;
+        self.retry = now + self.backoff.wait();
     }
 
     /// The manager did not answer, or denies an address. That says nothing of how many there are.
     pub(super) fn pause(&mut self, now: Time, why: Refusal) {
         self.reason = why;
         if self.paused <= now {
-            self.paused = now + self.pause;
-            self.pause = (self.pause * 2).min(PAUSE_MAX);
+            self.paused = now + self.pause.wait();
+            self.pause.double();
         }
     }
 
     /// An address is proven; this many are.
     pub(super) fn proven(&mut self, proven: u32) {
-        self.pause = PAUSE_MIN;
+        self.pause.reset();
         if proven > self.limit {
             self.limit = proven;
-            self.backoff = RETRY_MIN;
+            self.backoff.reset();
         }
     }
 
@@ -139,10 +136,11 @@ mod tests {
             now = capacity.retry(now, 0);
         }
         capacity.pause(now, Refusal::NoAnswer);
-        assert_eq!(capacity.retry(now, 0), now + PAUSE_MAX);
-        now = now + PAUSE_MAX;
+        let minute = 60 * SECOND;
+        assert_eq!(capacity.retry(now, 0), now + minute);
+        now = now + minute;
         capacity.proven(1);
         capacity.pause(now, Refusal::NoAnswer);
-        assert_eq!(capacity.retry(now, 0), now + PAUSE_MIN);
+        assert_eq!(capacity.retry(now, 0), now + PAUSE);
     }
 }

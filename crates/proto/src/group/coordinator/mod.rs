@@ -17,6 +17,7 @@ use crate::id::{AddressId, GroupId};
 use crate::time::Time;
 
 mod aside;
+mod backoff;
 mod capacity;
 mod demand;
 mod entry;
