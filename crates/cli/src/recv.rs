@@ -1,6 +1,8 @@
 //! `fabricast recv`.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
@@ -10,24 +12,28 @@ use fabricast::config::{Accept, Offer, Question, RecvOptions};
 use fabricast::error::Error;
 use fabricast::object::safe_name;
 use fabricast::text::{escaped, shown};
-use fabricast::transfer::{self, RecvEvent};
+use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
-use crate::sending::net_options;
+use crate::sending::{length, net_options};
 use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
-    let mut out = Output::new(&args.net);
+    let is_stdout = args.dest.as_ref().is_some_and(|d| d.as_os_str() == "-");
+    let mut out = match is_stdout {
+        true => Output::to_stderr(&args.net),
+        false => Output::new(&args.net),
+    };
     let dest = args.dir.as_ref().or(args.dest.as_ref()).cloned();
     let dest = dest.unwrap_or_default(); // clap requires one of them
-    if dest.as_os_str() == "-" {
-        let text = "receiving to standard output is not supported yet: name a file";
-        return out.error(&Error::Usage(text.into()));
-    }
+    let output = match is_stdout.then(stdout).transpose() {
+        Ok(output) => output,
+        Err(error) => return out.error(&error),
+    };
     let accept = match accept(args, args.dir.is_some() || dest.is_dir()) {
         Ok(accept) => accept,
         Err(error) => return out.error(&error),
@@ -43,6 +49,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         accept,
         scheme: args.scheme.clone(),
         into_directory: args.dir.is_some(),
+        output,
         privileged: args.privileged,
         overwrite: args.force,
         max_size: args.max_size,
@@ -68,9 +75,12 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             out.finish();
             out.result("done", &report);
             let rate = report.len as f64 / report.seconds.max(1e-9);
+            let (what, how) = match report.state {
+                State::Received => ("standard output".into(), "received"),
+                _ => (shown(&report.path), "verified"),
+            };
             out.say(&format!(
-                "{}: {} in {:.2} s ({}), verified",
-                shown(&report.path),
+                "{what}: {} in {:.2} s ({}), {how}",
                 units::bytes(report.len),
                 report.seconds,
                 units::bits(rate)
@@ -89,6 +99,13 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             None => error,
         }),
     }
+}
+
+/// Standard output, to write a file to.
+fn stdout() -> Result<Arc<File>, Error> {
+    let file = std::io::stdout().as_fd().try_clone_to_owned();
+    let file = file.map_err(|e| Error::io("opening standard output", e))?;
+    Ok(Arc::new(file.into()))
 }
 
 /// Which announced sender the receiver may take: as the options tell, or as the user answers at the
@@ -146,7 +163,7 @@ fn ask(offers: &[Offer], to_directory: bool) -> Receiver<Option<usize>> {
 }
 
 fn question(offers: &[Offer], to_directory: bool) -> String {
-    let len = |o: &Offer| o.len.map_or("length unknown".into(), units::bytes);
+    let len = |o: &Offer| length(o.len);
     let mut text = String::new();
     for offer in offers {
         if to_directory && safe_name(&offer.name).is_none() {
@@ -232,8 +249,11 @@ fn say(out: &mut Output, event: &RecvEvent) {
             path,
         } => out.say(&format!(
             "{sender} offers {name} ({}); it goes to {}. Waiting for the start",
-            units::bytes(*len),
-            shown(path)
+            length(*len),
+            match path.as_os_str() == "-" {
+                true => "standard output".into(),
+                false => shown(path),
+            }
         )),
         RecvEvent::Started { .. } => out.say("Receiving"),
         RecvEvent::Resumed { bytes } => out.say(&format!(
@@ -251,10 +271,10 @@ fn say(out: &mut Output, event: &RecvEvent) {
             placed,
             len,
         } => {
+            let of = len.map_or(String::new(), |len| format!(" of {}", units::bytes(len)));
             let text = format!(
-                "{} of {}  {}",
+                "{}{of}  {}",
                 units::bytes(*placed),
-                units::bytes(*len),
                 units::bits(*placed as f64 / seconds.max(1e-3))
             );
             out.progress(*placed, *len, text);

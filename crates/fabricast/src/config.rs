@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -384,6 +385,10 @@ pub struct RecvOptions {
     pub dest: PathBuf,
     /// Whether the destination is a directory, which is made if it does not exist.
     pub into_directory: bool,
+    /// Where the bytes of the only file go in their order, instead of to [`RecvOptions::dest`]: a
+    /// pipe, or any open file. The receiver has to be there from the start, and has *received* the
+    /// file at the end: what becomes of the bytes, nobody can verify.
+    pub output: Option<Arc<File>>,
     /// Whether set-user-ID, set-group-ID and sticky bits are kept.
     pub privileged: bool,
     /// Whether an existing file may be replaced.
@@ -423,6 +428,7 @@ impl RecvOptions {
             accept: Accept::Nobody,
             dest: dest.into(),
             into_directory: false,
+            output: None,
             privileged: false,
             overwrite: false,
             scheme: None,

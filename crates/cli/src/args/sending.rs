@@ -45,6 +45,9 @@ pub enum Checksum {
 /// Options that `send` and `copy` share.
 #[derive(clap::Args, Debug)]
 pub struct Sending {
+    /// Name of the file that is sent from standard input, for the receivers [default: stdin]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Do not send what has such a name (*, ?, [a-z]) within a directory; may be repeated
     ///
     /// Quote the pattern. A directory that is not sent leaves out all that it holds.

@@ -155,10 +155,37 @@ impl Run {
     /// Starts a program that becomes the command.
     pub fn spawn(mut command: Command) -> Run {
         command.stdin(Stdio::null());
+        Run::fed(command)
+    }
+
+    /// Starts a program that becomes the command, whose standard input is set.
+    pub fn fed(mut command: Command) -> Run {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        Run::watched(child, out, err)
+    }
+
+    /// Starts the command with its standard output to `output`. Its events are on standard error.
+    pub fn piped<S: AsRef<std::ffi::OsStr>>(
+        args: impl IntoIterator<Item = S>,
+        output: impl Into<Stdio>,
+    ) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+        command.args(args).stdin(Stdio::null());
+        command.stdout(output).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let err = child.stderr.take().unwrap();
+        Run::watched(child, err, std::io::empty())
+    }
+
+    /// Watches a process that prints events to `out` and words to `err`.
+    fn watched(
+        mut child: Child,
+        out: impl Read + Send + 'static,
+        mut err: impl Read + Send + 'static,
+    ) -> Run {
         let pid = Pid::from_child(&child);
-        let (out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (tell, told) = channel();
         thread::spawn(move || {
             let words = thread::spawn(move || {
@@ -501,7 +528,7 @@ impl Announcing {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         SockRef::from(&socket).set_multicast_if_v4(&by).unwrap();
         let what = json!({
-            "fabricast": 4, "session": 5, "port": port, "name": name, "len": len,
+            "fabricast": 5, "session": 5, "port": port, "name": name, "len": len,
         });
         Announcing::saying(socket, what.to_string().into_bytes())
     }

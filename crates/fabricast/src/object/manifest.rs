@@ -37,6 +37,8 @@ pub enum Kind {
     Symlink(Box<[u8]>),
     /// Another name of an earlier regular file.
     HardLink(u32),
+    /// A regular file whose length is known when its last byte has come. It is alone in its set.
+    Stream,
 }
 
 /// One entry of a set.
@@ -85,9 +87,19 @@ impl Manifest {
         &self.entries
     }
 
-    /// Bytes of all files together.
+    /// Bytes of all files together; 0 for a stream.
     pub fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Whether the set is a stream: one file whose length is not known.
+    pub fn is_stream(&self) -> bool {
+        self.entries.first().is_some_and(|e| e.kind == Kind::Stream)
+    }
+
+    /// Bytes of all files together; `None`: the set is a stream.
+    pub fn known_len(&self) -> Option<u64> {
+        (!self.is_stream()).then_some(self.len)
     }
 
     /// Whether the files have no bytes.
@@ -124,6 +136,10 @@ impl Manifest {
         if self.entries.len() >= ENTRIES_MAX as usize {
             return wrong("it has too many entries");
         }
+        let is_stream = entry.kind == Kind::Stream;
+        if self.is_stream() || is_stream && (!self.entries.is_empty() || entry.parent != TOP) {
+            return wrong("a stream is not alone");
+        }
         let depth = match entry.parent {
             TOP => 0,
             parent => match self.entries.get(parent as usize) {
@@ -142,7 +158,7 @@ impl Manifest {
         }
         let len = match &entry.kind {
             Kind::File(len) => *len,
-            Kind::Directory => 0,
+            Kind::Directory | Kind::Stream => 0,
             Kind::Symlink(target) => match target.len() {
                 1..=TARGET_MAX if !target.contains(&0) => 0,
                 _ => return wrong("a symbolic link's target is none"),
@@ -164,7 +180,7 @@ impl Manifest {
         }
         self.len = len;
         self.bytes = bytes;
-        self.files += usize::from(matches!(entry.kind, Kind::File(_)));
+        self.files += usize::from(is_stream || matches!(entry.kind, Kind::File(_)));
         self.tops += u32::from(entry.parent == TOP);
         self.depths.push(depth);
         self.entries.push(entry);
@@ -230,6 +246,7 @@ const FILE: u8 = 0;
 const DIRECTORY: u8 = 1;
 const SYMLINK: u8 = 2;
 const HARD_LINK: u8 = 3;
+const STREAM: u8 = 4;
 /// Bytes of an entry without its name and what its kind adds.
 const ENTRY_MIN: usize = 1 + 2 + 4 + 4 + 8 + 4 + 4 + 2;
 
@@ -239,6 +256,7 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
         Kind::Directory => DIRECTORY,
         Kind::Symlink(_) => SYMLINK,
         Kind::HardLink(_) => HARD_LINK,
+        Kind::Stream => STREAM,
     });
     out.extend(entry.mode.to_be_bytes());
     out.extend(entry.owner.0.to_be_bytes());
@@ -249,7 +267,7 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
     put_bytes(out, &entry.name);
     match &entry.kind {
         Kind::File(len) => out.extend(len.to_be_bytes()),
-        Kind::Directory => {}
+        Kind::Directory | Kind::Stream => {}
         Kind::Symlink(target) => put_bytes(out, target),
         Kind::HardLink(to) => out.extend(to.to_be_bytes()),
     }
@@ -259,7 +277,7 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
 fn encoded_len(entry: &Entry) -> usize {
     let rest = match &entry.kind {
         Kind::File(_) => 8,
-        Kind::Directory => 0,
+        Kind::Directory | Kind::Stream => 0,
         Kind::Symlink(target) => 2 + target.len(),
         Kind::HardLink(_) => 4,
     };
@@ -288,6 +306,7 @@ fn decode(page: &mut &[u8]) -> Option<Entry> {
         DIRECTORY => Kind::Directory,
         SYMLINK => Kind::Symlink(take_bytes(page)?),
         HARD_LINK => Kind::HardLink(u32::from_be_bytes(take(page)?)),
+        STREAM => Kind::Stream,
         _ => return None,
     };
     Some(Entry {

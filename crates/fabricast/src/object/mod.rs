@@ -127,6 +127,8 @@ mod packer;
 mod possession;
 mod repacker;
 mod source_set;
+mod stream_writer;
+mod target;
 mod tree;
 pub use disk_space::{LEN_MAX, check_space};
 pub use file_name::{parent, safe_name};
@@ -135,6 +137,8 @@ pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::Repacker;
 pub use source_set::SourceSet;
+pub use stream_writer::StreamWriter;
+pub use target::Target;
 pub use tree::{Destination, Kept, Tree};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.

@@ -11,7 +11,8 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use crate::error::Error;
 use crate::pattern::Pattern;
 use crate::text::shown;
 
-/// The files and directories that are sent.
+/// The files and directories that are sent, or a stream.
 pub struct SourceSet {
     manifest: Manifest,
     /// The number of each entry at the top, in ascending order, and its path.
@@ -31,9 +32,45 @@ pub struct SourceSet {
     versions: Vec<Option<Version>>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
+    sampled: Mutex<Sampled>,
+    stream: Option<Stream>,
+}
+
+/// What receivers have to prove, and the samples of the files that prove it, copied when the files
+/// were read.
+struct Sampled {
     challenge: Challenge,
-    /// The samples by which receivers prove that they have the files, copied when they were read.
-    samples: Mutex<Vec<u8>>,
+    samples: Vec<u8>,
+}
+
+impl Sampled {
+    /// Makes room for the samples that begin before byte `len`.
+    fn reach(&mut self, len: u64) {
+        self.challenge.reach(len);
+        self.samples.resize(self.challenge.bytes(), 0);
+    }
+
+    /// Drops what lies behind the end of a stream of `len` bytes.
+    fn end(&mut self, len: u64) {
+        self.challenge.end(len);
+        self.samples.truncate(self.challenge.bytes());
+    }
+}
+
+/// What is sent as it comes, and cannot be read again.
+struct Stream {
+    /// Where it comes from, until it is read.
+    input: Mutex<Option<File>>,
+    /// Its length in bytes, once it has ended.
+    len: OnceLock<u64>,
+}
+
+/// A random key for a challenge.
+fn random_key() -> Result<[u8; 32], Error> {
+    let mut key = [0; 32];
+    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| Error::io("drawing a random number", e))?;
+    Ok(key)
 }
 
 /// The state of a file: at least one field differs after a change. The times are in seconds and
@@ -182,8 +219,8 @@ impl SourceSet {
             let meta = std::fs::metadata(source).map_err(error)?;
             if let Some(what) = special(meta.file_type()) {
                 return Err(Error::Usage(format!(
-                    "{} is {what}, and only files and directories can be sent: copy what it \
-                     yields to a file first",
+                    "{} is {what}, and only files and directories can be sent: send what it \
+                     yields as a stream, by standard input",
                     source.display()
                 )));
             }
@@ -191,18 +228,91 @@ impl SourceSet {
             tops.push((listing.manifest.entries().len() as u32, source.clone()));
             listing.add(source, name.as_bytes(), TOP, &meta)?;
         }
-        let mut key = [0; 32];
-        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| Error::io("drawing a random number", e))?;
-        let challenge = Challenge::new(key, listing.manifest.len());
+        let challenge = Challenge::new(random_key()?, listing.manifest.len());
         Ok(SourceSet {
-            samples: Mutex::new(vec![0; challenge.bytes()]),
-            challenge,
+            sampled: Mutex::new(Sampled {
+                samples: vec![0; challenge.bytes()],
+                challenge,
+            }),
             manifest: listing.manifest,
             tops,
             versions: listing.versions,
             starts: listing.starts,
+            stream: None,
         })
+    }
+
+    /// A set of one file with this name, of the bytes that `input` yields from now on.
+    pub fn stream(input: File, name: &str) -> Result<SourceSet, Error> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let mut manifest = Manifest::default();
+        let entry = Entry {
+            parent: TOP,
+            name: name.as_bytes().into(),
+            kind: Kind::Stream,
+            mode: 0o644,
+            mtime: now.as_secs() as i64,
+            mtime_ns: now.subsec_nanos(),
+            owner: (user.as_raw(), group.as_raw()),
+        };
+        let named = manifest.add(entry);
+        named.map_err(|_| Error::Usage(format!("{name:?} is no name for a file")))?;
+        Ok(SourceSet {
+            manifest,
+            tops: vec![(0, PathBuf::from("standard input"))],
+            versions: vec![None],
+            starts: vec![0],
+            sampled: Mutex::new(Sampled {
+                challenge: Challenge::of_stream(random_key()?),
+                samples: Vec::new(),
+            }),
+            stream: Some(Stream {
+                input: Mutex::new(Some(input)),
+                len: OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Whether it is a stream, which is read once, as it comes.
+    pub fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Bytes of all files together; `None`: a stream that has not ended.
+    pub fn len(&self) -> Option<u64> {
+        match &self.stream {
+            Some(stream) => stream.len.get().copied(),
+            None => Some(self.manifest.len()),
+        }
+    }
+
+    /// The digest of the manifest in hexadecimal, by which a receiver knows the set when it comes
+    /// again; empty for a stream, which does not.
+    pub fn digest(&self) -> String {
+        match self.stream {
+            Some(_) => String::new(),
+            None => self.manifest.digest().to_hex().to_string(),
+        }
+    }
+
+    /// Where a stream comes from: once, for its reader.
+    pub(super) fn take_input(&self) -> Option<File> {
+        let stream = self.stream.as_ref()?;
+        stream.input.lock().unwrap_or_else(poisoned).take()
+    }
+
+    /// Notes that the stream has ended, with this length in bytes.
+    pub(super) fn end_stream(&self, len: u64) {
+        if let Some(stream) = &self.stream {
+            self.sampled().end(len);
+            let _ = stream.len.set(len);
+        }
+    }
+
+    fn sampled(&self) -> MutexGuard<'_, Sampled> {
+        self.sampled.lock().unwrap_or_else(poisoned)
     }
 
     /// The entries.
@@ -216,22 +326,22 @@ impl SourceSet {
         String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
     }
 
-    /// The challenge by which receivers prove that they have the files. The sender tells its key
-    /// only when every file has been read.
-    pub fn challenge(&self) -> &Challenge {
-        &self.challenge
+    /// The key of the challenge by which receivers prove that they have the files, in hexadecimal.
+    /// The sender tells it only when every file has been read.
+    pub fn challenge_key(&self) -> String {
+        self.sampled().challenge.key()
     }
 
     /// The secret that only a node with all files but those `failed` knows; valid once every file
     /// has been read.
     pub fn secret(&self, failed: &BTreeSet<u32>) -> Secret {
-        let mut samples = self.samples.lock().unwrap_or_else(poisoned);
+        let mut sampled = self.sampled();
+        let Sampled { challenge, samples } = &mut *sampled;
         for file in failed {
             let (start, len) = (self.starts[*file as usize], self.file_len(*file));
-            self.challenge
-                .each_overlap(start, len, |place, _| samples[place].fill(0));
+            challenge.each_overlap(start, len, |place, _| samples[place].fill(0));
         }
-        self.challenge.secret(&samples)
+        challenge.secret(samples)
     }
 
     /// Length of a regular file in bytes, when it was listed.
@@ -295,13 +405,14 @@ impl SourceSet {
     /// Keeps the samples that lie in these bytes of a file.
     pub fn sample(&self, file: u32, offset: u64, bytes: &[u8]) {
         let start = self.starts[file as usize] + offset;
-        let mut samples = self.samples.lock().unwrap_or_else(poisoned);
-        self.challenge
-            .each_overlap(start, bytes.len() as u64, |place, from| {
-                let from = from as usize;
-                let len = place.len();
-                samples[place].copy_from_slice(&bytes[from..from + len]);
-            });
+        let mut sampled = self.sampled();
+        sampled.reach(start + bytes.len() as u64);
+        let Sampled { challenge, samples } = &mut *sampled;
+        challenge.each_overlap(start, bytes.len() as u64, |place, from| {
+            let from = from as usize;
+            let len = place.len();
+            samples[place].copy_from_slice(&bytes[from..from + len]);
+        });
     }
 
     /// How files were changed since they were listed, for the first one that was; `failed` files

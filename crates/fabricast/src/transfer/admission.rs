@@ -43,6 +43,10 @@ const PREPARING: usize = 1024;
 /// Reason that the sender gives to receivers that come too late.
 pub const LATE: &str = "the transfer has begun already: ask for another one";
 
+/// Reason that the sender gives to receivers that come too late for a stream.
+pub const LATE_STREAM: &str = "the transfer has begun already, and a stream is sent once: what has \
+                               gone by cannot be sent again. Be there at the start the next time";
+
 /// The sender's state before the start, and its connections until the end.
 pub struct Admission<'a> {
     /// The connections.
@@ -62,7 +66,7 @@ pub struct Admission<'a> {
     net: Option<(IpAddr, Net)>,
     /// The number of receivers that there are descriptors for.
     seats: usize,
-    set: Arc<SourceSet>,
+    pub(super) set: Arc<SourceSet>,
     digest: String,
     name: String,
     session: u64,
@@ -100,7 +104,7 @@ impl<'a> Admission<'a> {
             session,
             port: rendezvous.address().port(),
             name: name.clone(),
-            len: Some(set.manifest().len()),
+            len: set.len(),
             answers: None,
         };
         let mut announcer = None;
@@ -115,7 +119,7 @@ impl<'a> Admission<'a> {
         tell(SendEvent::Listening {
             address: rendezvous.address(),
             name: name.clone(),
-            len: set.manifest().len(),
+            len: set.len(),
             announced: announcer.is_some(),
         });
         if let Some(why) = silent {
@@ -138,7 +142,7 @@ impl<'a> Admission<'a> {
             authenticator: Authenticator::new(session, options.keys.clone()),
             net: None,
             seats: seats(),
-            digest: set.manifest().digest().to_hex().to_string(),
+            digest: set.digest(),
             set,
             name,
             session,
@@ -471,7 +475,7 @@ impl<'a> Admission<'a> {
             session: self.session,
             node: member.node.0,
             name: self.name.clone(),
-            len: self.set.manifest().len(),
+            len: self.set.manifest().known_len(),
             tops: self.set.manifest().tops(),
             entries: self.set.manifest().entries().len() as u32,
             manifest: self.digest.clone(),
@@ -583,7 +587,7 @@ impl<'a> Admission<'a> {
         let (refused, refused_more) = self.refusals.report();
         SendReport {
             name: self.name.clone(),
-            len: self.set.manifest().len(),
+            len: self.set.len(),
             root: None,
             changed: None,
             failed: Vec::new(),
@@ -640,6 +644,7 @@ mod tests {
             address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
             datagram: 1472,
             window_bytes: 1 << 24,
+            stream: false,
             nonce: None,
         };
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);

@@ -49,7 +49,7 @@ pub use events::{
     Traffic,
 };
 pub use receiver::recv;
-pub use sender::send;
+pub use sender::{Source, send};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

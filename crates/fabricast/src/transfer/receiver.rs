@@ -66,9 +66,11 @@ fn take_part(
     tell: &mut dyn FnMut(RecvEvent),
 ) -> Result<RecvReport, Error> {
     start_check::check(&joined.start, joined.sender, options)?;
-    let len = joined.welcome.len;
-    let rest = len.saturating_sub(joined.kept.allocated);
-    check_space(&joined.path, rest, options.reserve)?;
+    if options.output.is_none() {
+        let len = joined.welcome.len.unwrap_or(0);
+        let rest = len.saturating_sub(joined.kept.allocated);
+        check_space(&joined.path, rest, options.reserve)?;
+    }
     let group = joined.start.group.clone();
     tell(RecvEvent::Started { group });
     ReceiverSession::new(control, joined, options, waker, tell)?.run()

@@ -8,13 +8,13 @@ use fabricast_proto::{Admission, Command, Event, NodeId, OpId, Refused, Seq, Slo
 
 use super::block_repair::BlockRepair;
 use super::catching_up::{CatchingUp, Next};
-use super::events::{RecvEvent, RecvReport};
+use super::events::{RecvEvent, RecvReport, State};
 use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
 use super::pack_table::{self, PackTable};
 use super::receiver_driver;
 use super::receiver_errors::{refused, strange, strange_packs, surprise};
-use super::storing::{Stored, Storing};
+use super::storing::{Finished, Limits, Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, Join, ReceiverStatistics, ToReceiver, ToSender};
@@ -23,7 +23,7 @@ use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::net::Clock;
 use crate::object::pack::Pack;
-use crate::object::{Challenge, Kept, PackRecord};
+use crate::object::{Kept, PackRecord};
 use crate::setting::RECEIVE_TIMEOUT;
 use crate::text::{ToldPath, spoken};
 use crate::transport::Transport;
@@ -64,8 +64,10 @@ pub struct ReceiverSession<'a> {
     tell: &'a mut dyn FnMut(RecvEvent),
     clock: Clock,
     path: PathBuf,
-    /// Bytes of all files together.
-    len: u64,
+    /// Bytes of all files together; `None`: a stream that has not ended.
+    len: Option<u64>,
+    /// Whether what is sent is a stream.
+    is_stream: bool,
     /// Packs that are announced, and so posted, and have not arrived.
     posted: Vec<Posted>,
     /// Packs that have been copied, because other receivers may still need them from the core, and
@@ -75,13 +77,16 @@ pub struct ReceiverSession<'a> {
     packs: PackTable,
     /// Number of packs that are proven.
     proven: usize,
+    /// As many as that of a stream, the sender knows.
+    proven_told: usize,
     /// What is here from an earlier run.
     kept: Kept,
     /// How far this receiver has come with what was announced before it joined.
     catching_up: CatchingUp,
     payload_size: u32,
-    /// How to prove to the sender that the set is here, once all packs are announced.
-    end: Option<Challenge>,
+    /// The key of the challenge by which this receiver proves to the sender that the set is here,
+    /// once all packs are announced.
+    end: Option<[u8; 32]>,
     /// The damaged pack that is repaired.
     repair: Option<BlockRepair>,
     unanswered: Unanswered,
@@ -117,7 +122,7 @@ impl<'a> ReceiverSession<'a> {
     ) -> Result<ReceiverSession<'a>, Error> {
         let Joined {
             net,
-            tree,
+            target,
             kept,
             path,
             welcome,
@@ -133,9 +138,15 @@ impl<'a> ReceiverSession<'a> {
         let now = Instant::now();
         let damage = options.inject_damage;
         let store = Rc::<Store>::default();
+        let limits = Limits {
+            path: path.clone(),
+            max_size: options.max_size,
+            reserve: options.output.is_none().then_some(options.reserve),
+        };
         let storing = Storing::start(
-            (tree, &kept),
+            (target, &kept),
             &welcome,
+            limits,
             damage,
             store.clone(),
             waker.clone(),
@@ -149,11 +160,13 @@ impl<'a> ReceiverSession<'a> {
             clock,
             path,
             len: welcome.len,
+            is_stream: welcome.len.is_none(),
             posted: Vec::new(),
             lent: Vec::new(),
             store,
             packs: PackTable::default(),
             proven: 0,
+            proven_told: 0,
             catching_up: CatchingUp::new(start.late, !kept.is_empty()),
             kept,
             payload_size,
@@ -203,7 +216,8 @@ impl<'a> ReceiverSession<'a> {
                 let received = self.driver.node().counters().received;
                 if std::mem::replace(&mut self.received, received) != received && step.is_idle(now)
                 {
-                    let missing = self.len.saturating_sub(self.driver.counters().written);
+                    let len = self.len.unwrap_or(u64::MAX);
+                    let missing = len.saturating_sub(self.driver.counters().written);
                     let gather = incoming::gather(missing);
                     std::thread::sleep(gather.saturating_sub(self.clock.now().since(now)));
                 }
@@ -291,6 +305,9 @@ impl<'a> ReceiverSession<'a> {
 
     /// Leaves the group, since the sender says so. What was posted has not come.
     fn leave_group(&mut self) -> Result<(), Error> {
+        if self.options.output.is_some() {
+            return Err(strange()); // it takes nothing out of order, and the sender knows that
+        }
         let left = Command::GroupRemove(ALL);
         let left = self.driver.command(self.clock.now(), left);
         left.map_err(refused)?;
@@ -381,10 +398,7 @@ impl<'a> ReceiverSession<'a> {
                     self.repair = Some(repair);
                     self.ask()?;
                 }
-                Stored::Finished(proof, failed) => {
-                    self.failed = failed;
-                    self.safe(proof);
-                }
+                Stored::Finished(finished) => self.safe(finished),
                 Stored::Failed(error) => return Err(error),
             }
         }
@@ -475,7 +489,7 @@ impl<'a> ReceiverSession<'a> {
             {
                 let key = blake3::Hash::from_hex(key)
                     .map_err(|_| Error::PeerLost("the sender's challenge makes no sense".into()))?;
-                self.end = Some(Challenge::new(key.into(), self.len));
+                self.end = Some(key.into());
             }
             Heard::Message(ToReceiver::Gone { node }) if NodeId(node) != ROOT => {
                 let now = self.clock.now();
@@ -534,11 +548,12 @@ impl<'a> ReceiverSession<'a> {
                     self.say(&ToSender::Working { done })?;
                 }
                 self.catch_up()?;
-                if let Some(challenge) = &self.end
+                self.tell_proven()?;
+                if let Some(key) = self.end
                     && self.is_whole()
                     && self.packs.here() == self.packs.len()
                 {
-                    self.storing.finish(challenge.clone(), self.node.0);
+                    self.storing.finish(key, self.node.0);
                     self.phase = Phase::Storing;
                 }
                 Ok(false)
@@ -588,8 +603,20 @@ impl<'a> ReceiverSession<'a> {
         self.ask()
     }
 
+    /// Tells the sender which packs of a stream it need not keep for this receiver.
+    fn tell_proven(&mut self) -> Result<(), Error> {
+        if !self.is_stream || self.proven == self.proven_told {
+            return Ok(());
+        }
+        self.proven_told = self.proven;
+        let packs = self.proven as u32;
+        self.say(&ToSender::Proven { packs })
+    }
+
     /// Tells the sender that the set is stored.
-    fn safe(&mut self, proof: String) {
+    fn safe(&mut self, finished: Finished) {
+        self.failed = finished.failed;
+        self.len = Some(finished.len);
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
@@ -597,7 +624,12 @@ impl<'a> ReceiverSession<'a> {
         // The set is safe, whether the sender learns that or not.
         match self.lost {
             Some(_) => self.dismissed = true,
-            None => _ = self.control.say(&ToSender::Verified { statistics, proof }),
+            None => {
+                _ = self.control.say(&match finished.proof {
+                    Some(proof) => ToSender::Verified { statistics, proof },
+                    None => ToSender::Received { statistics },
+                });
+            }
         }
     }
 
@@ -639,7 +671,8 @@ impl<'a> ReceiverSession<'a> {
                 }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: (self.kept.bytes + self.driver.counters().written).min(self.len),
+                    placed: (self.kept.bytes + self.driver.counters().written)
+                        .min(self.len.unwrap_or(u64::MAX)),
                     len: self.len,
                 });
             }
@@ -685,7 +718,11 @@ impl<'a> ReceiverSession<'a> {
         self.count();
         RecvReport {
             path: self.path.clone(),
-            len: self.len,
+            state: match self.options.output {
+                Some(_) => State::Received,
+                None => State::Verified,
+            },
+            len: self.len.unwrap_or(0),
             root: self.packs.root(),
             failed: self
                 .failed

@@ -195,6 +195,8 @@ pub struct Member {
     pub lacks: Lacks,
     /// Whether it has said what it lacks.
     pub has_said: bool,
+    /// Packs of a stream that it has proven: all before this number.
+    pub proven: u32,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
     /// Since when it has been far behind the fastest receiver.
@@ -239,6 +241,7 @@ impl Member {
             place: Place::Member,
             lacks: Lacks::default(),
             has_said: true,
+            proven: 0,
             sent: 0,
             behind: None,
             knows_end: false,
@@ -264,7 +267,7 @@ impl Member {
     /// under the same name.
     pub fn replaces(&self, gone: &Member) -> bool {
         let is_same = gone.hello.name == self.hello.name && gone.address.ip() == self.address.ip();
-        is_same && !gone.active() && !gone.verified()
+        is_same && !gone.active() && !gone.is_complete()
     }
 
     /// Whether it gets nothing more, as far as `sent` is all that is sent.
@@ -289,9 +292,14 @@ impl Member {
         !matches!(self.stage, Stage::Over { .. })
     }
 
-    /// Whether the receiver has the file.
-    pub fn verified(&self) -> bool {
-        matches!(&self.stage, Stage::Over { state, .. } if *state == State::Verified)
+    /// Whether the transfer has ended like this for the receiver.
+    pub fn ended(&self, state: State) -> bool {
+        matches!(&self.stage, Stage::Over { state: ended, .. } if *ended == state)
+    }
+
+    /// Whether the receiver has got everything.
+    pub fn is_complete(&self) -> bool {
+        matches!(&self.stage, Stage::Over { state, .. } if state.is_complete())
     }
 
     /// How long the sender has waited for this receiver, for each reason that counts at its stage.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::ALL;
-use super::events::{Part, SendEvent};
+use super::events::{Part, SendEvent, State};
 use super::receiver_table::Stage;
 use super::sender_session::SenderSession;
 
@@ -29,7 +29,7 @@ impl SenderSession<'_> {
                             self.packs.1.saturating_sub(lacking)
                         }
                     };
-                    m.placed = placed.min(self.plan.len);
+                    m.placed = placed.min(self.set.len().unwrap_or(u64::MAX));
                     m.waited = status.waited;
                     if self.total.is_some() && m.is_served() && due == 0 {
                         m.complete.get_or_insert_with(Instant::now);
@@ -44,24 +44,26 @@ impl SenderSession<'_> {
         let members = &self.admission.members;
         let mut placed: Vec<u64> = members
             .iter()
-            .filter(|m| m.active() && m.stage != Stage::Preparing || m.verified())
+            .filter(|m| m.active() && m.stage != Stage::Preparing || m.is_complete())
             .map(|m| m.placed)
             .collect();
         placed.sort_unstable();
         let counters = self.driver.node().counters();
         let at = |i: usize| placed.get(i).copied().unwrap_or(0);
+        let count = |state| members.iter().filter(|m| m.ended(state)).count();
         (self.tell)(SendEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             slowest: at(0),
             median: at(placed.len() / 2),
             fastest: at(placed.len().saturating_sub(1)),
-            len: self.plan.len,
+            len: self.set.len(),
             rate: self.driver.node().rate(ALL),
             repairs: counters.repairs_multicast + counters.repairs_unicast,
-            verified: members.iter().filter(|m| m.verified()).count(),
+            verified: count(State::Verified),
+            received: count(State::Received),
             failed: members
                 .iter()
-                .filter(|m| !m.active() && !m.verified())
+                .filter(|m| !m.active() && !m.is_complete())
                 .count(),
         });
     }

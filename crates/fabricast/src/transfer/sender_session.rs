@@ -33,6 +33,9 @@ const TELL_UNANSWERED: Duration = Duration::from_secs(2);
 /// Bytes in the core that were never sent, above which it gets no more. At 10 Gbit/s it has sent
 /// them in 3 ms, and one step takes far less.
 const UNSENT: u64 = 4 << 20;
+/// Packs of a stream that are kept until all receivers have proven them, at most: a receiver takes
+/// no more that have not arrived.
+const KEPT_MAX: usize = 1024;
 /// Control messages that are handled in one step, so that they do not hold up the data.
 const HEARD: usize = 256;
 
@@ -54,7 +57,7 @@ enum Phase {
 pub struct SenderSession<'a> {
     pub(super) admission: Admission<'a>,
     pub(super) driver: SendDriver,
-    set: Arc<SourceSet>,
+    pub(super) set: Arc<SourceSet>,
     index: Arc<PackIndex>,
     packer: Packer,
     pub(super) plan: Plan,
@@ -261,7 +264,13 @@ impl<'a> SenderSession<'a> {
     pub(super) fn is_full(&self) -> bool {
         let start = &self.plan.start;
         let window = u64::from(start.window) * u64::from(start.payload_size);
-        self.held >= window + PACK_MAX as u64 || self.driver.node().unsent(ALL) >= UNSENT
+        // A receiver that has acknowledged packs of a stream and not proven them holds as many
+        // bytes at most.
+        let (kept, kept_bytes) = self.index.kept();
+        self.held >= window + PACK_MAX as u64
+            || kept_bytes >= window + 3 * PACK_MAX as u64
+            || kept >= KEPT_MAX
+            || self.driver.node().unsent(ALL) >= UNSENT
     }
 
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
@@ -297,7 +306,7 @@ impl<'a> SenderSession<'a> {
     pub(super) fn end_message(&self) -> ToReceiver {
         ToReceiver::End {
             packs: self.packs.0,
-            key: self.set.challenge().key(),
+            key: self.set.challenge_key(),
         }
     }
 
@@ -489,14 +498,26 @@ impl<'a> SenderSession<'a> {
                         .say(peer, ToReceiver::Ask { node });
                 }
             }
+            (ToSender::Proven { packs }, Stage::Receiving | Stage::Storing(_))
+                if self.set.is_stream() && (member.proven..=self.packs.0).contains(&packs) =>
+            {
+                member.proven = packs;
+                self.release_proven();
+            }
             (ToSender::Working { done }, Stage::Receiving) if told => {
                 member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
             }
             (ToSender::Working { done }, Stage::Storing(work)) if told => {
                 work.said(Instant::now(), done.min(total));
             }
+            (ToSender::Received { statistics }, Stage::Receiving | Stage::Storing(_))
+                if told && member.hello.stream =>
+            {
+                member.statistics = statistics;
+                self.complete(at, State::Received);
+            }
             (ToSender::Verified { statistics, proof }, Stage::Receiving | Stage::Storing(_))
-                if told =>
+                if told && !member.hello.stream =>
             {
                 member.statistics = statistics;
                 let secret = self
@@ -508,20 +529,35 @@ impl<'a> SenderSession<'a> {
                                   read back from its file is not what was sent";
                     return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
                 }
-                let seconds = self.clock.0.elapsed().as_secs_f64();
-                self.over(at, State::Verified, None);
-                let member = &self.admission.members[at];
-                self.admission.rendezvous.say(member.peer, ToReceiver::Bye);
-                self.admission.rendezvous.close(member.peer);
-                (self.tell)(SendEvent::Verified {
-                    receiver: member.name(),
-                    seconds,
-                });
+                self.complete(at, State::Verified);
             }
             (ToSender::Failed { code, reason }, _) => {
                 self.fail(at, State::Failed, code, reason);
             }
             (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
+        }
+    }
+
+    /// Ends the transfer for a receiver that has everything.
+    fn complete(&mut self, at: usize, state: State) {
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        self.over(at, state, None);
+        let member = &self.admission.members[at];
+        self.admission.rendezvous.say(member.peer, ToReceiver::Bye);
+        self.admission.rendezvous.close(member.peer);
+        let receiver = member.name();
+        (self.tell)(match state {
+            State::Received => SendEvent::Received { receiver, seconds },
+            _ => SendEvent::Verified { receiver, seconds },
+        });
+    }
+
+    /// Drops the packs of a stream that every receiver has proven.
+    fn release_proven(&mut self) {
+        let active = self.admission.members.iter().filter(|m| m.active());
+        if let Some(proven) = active.map(|m| m.proven).min() {
+            self.index.release(proven);
+            self.fresh = true;
         }
     }
 
@@ -548,12 +584,10 @@ impl<'a> SenderSession<'a> {
     fn over(&mut self, at: usize, state: State, reason: Option<String>) {
         self.count_receivers();
         let seconds = self.clock.0.elapsed().as_secs_f64();
-        if state == State::Verified {
-            self.last = seconds;
-        }
         let member = &mut self.admission.members[at];
-        if state == State::Verified {
-            member.placed = self.plan.len;
+        if state.is_complete() {
+            self.last = seconds;
+            member.placed = self.set.len().unwrap_or(member.placed);
         }
         member.stage = Stage::Over {
             state,
@@ -567,6 +601,9 @@ impl<'a> SenderSession<'a> {
         }
         self.command(Command::PeerRemove(node));
         self.driver.transport().forget(node);
+        if self.set.is_stream() {
+            self.release_proven();
+        }
     }
 
     /// Checks what changes only with time, once in a [`TICK`].

@@ -36,7 +36,7 @@ use self::partial::Partial;
 use self::ranges::Ranges;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, Secret, give_way, safe_name};
+use super::{Challenge, LEN_MAX, Secret, give_way, safe_name};
 use crate::error::Error;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
@@ -76,6 +76,8 @@ pub struct Tree {
     manifest: Manifest,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
+    /// Length of a stream in bytes, once it is known.
+    stream_len: Option<u64>,
     /// Files that are complete, or that the sender could not read.
     done: Vec<bool>,
     /// Files that the sender could not read, and hard links to them.
@@ -127,6 +129,7 @@ impl Tree {
             root: Arc::new(root),
             manifest: Manifest::default(),
             starts: Vec::new(),
+            stream_len: None,
             done: Vec::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
@@ -244,7 +247,7 @@ impl Tree {
         };
         for entry in first..count {
             let e = self.entry(entry);
-            let is_file = matches!(e.kind, Kind::File(_));
+            let is_file = matches!(e.kind, Kind::File(_) | Kind::Stream);
             if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
                 self.exposed.insert(*to);
             }
@@ -263,12 +266,20 @@ impl Tree {
         Ok(())
     }
 
-    /// Length of a file in bytes; 0 for other entries.
+    /// Length of a file in bytes; 0 for other entries. A stream is as long as it may be until its
+    /// end has come.
     fn len(&self, entry: u32) -> u64 {
         match self.entry(entry).kind {
             Kind::File(len) => len,
+            Kind::Stream => self.stream_len.unwrap_or(LEN_MAX),
             _ => 0,
         }
+    }
+
+    /// Bytes of all files together. Those of a stream are known at its end.
+    pub fn whole_len(&self) -> u64 {
+        let len = self.manifest.known_len();
+        len.or(self.stream_len).unwrap_or_default()
     }
 
     /// Whether what is in an entry's place may be replaced.
@@ -400,7 +411,11 @@ impl Tree {
         is_whole: bool,
     ) -> Result<&mut Partial, Error> {
         let file = piece.file();
-        let (end, len) = (offset + piece.size(), self.len(file));
+        let end = offset + piece.size();
+        if self.manifest.is_stream() && piece.is_last() {
+            self.stream_len.get_or_insert(end);
+        }
+        let len = self.len(file);
         let overlap = || absurd("pieces of a file that overlap or are too long");
         if end > len {
             return Err(overlap());
@@ -497,9 +512,17 @@ impl Tree {
         Ok(())
     }
 
-    /// Reads back the samples of `challenge`, and computes the secret from them. Files that the
-    /// sender could not read count as zeros.
-    pub fn answer(&mut self, challenge: &Challenge) -> Result<Secret, Error> {
+    /// Reads back the samples of the challenge with this key, and computes the secret from them.
+    /// Files that the sender could not read count as zeros.
+    pub fn answer(&mut self, key: [u8; 32]) -> Result<Secret, Error> {
+        let challenge = match self.manifest.known_len() {
+            Some(len) => Challenge::new(key, len),
+            None => {
+                let mut challenge = Challenge::of_stream(key);
+                challenge.end(self.whole_len());
+                challenge
+            }
+        };
         let mut samples = vec![0; challenge.bytes()];
         let mut filled = 0;
         for &(offset, len) in challenge.samples() {

@@ -59,7 +59,8 @@ impl Tree {
             ranges: Ranges::default(),
         };
         let len = self.len(entry);
-        if len >= ALLOCATED && !in_memory(&partial.file) {
+        let is_known = !self.manifest.is_stream();
+        if is_known && len >= ALLOCATED && !in_memory(&partial.file) {
             match sys::fallocate(&partial.file, FallocateFlags::empty(), 0, len) {
                 // Not every file system can allocate.
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}

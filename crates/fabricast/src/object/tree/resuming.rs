@@ -211,7 +211,7 @@ impl Tree {
                     .and_then(|d| sys::readlinkat(&*d, name, Vec::new()).ok());
                 to.is_some_and(|to| *to.as_bytes() == *target)
             }
-            Kind::Directory => false,
+            Kind::Directory | Kind::Stream => false,
             Kind::File(_) | Kind::HardLink(_) => {
                 is_file
                     && there.st_size as u64 == len

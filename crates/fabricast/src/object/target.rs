@@ -1,0 +1,91 @@
+//! Where a receiver puts the set that it receives.
+
+use super::manifest::Manifest;
+use super::pack::Piece;
+use super::stream_writer::StreamWriter;
+use super::{HASH, Secret, Tree};
+use crate::error::Error;
+use std::path::PathBuf;
+
+/// Where the set goes.
+pub enum Target {
+    /// Files and directories.
+    Tree(Box<Tree>),
+    /// A stream, which takes the packs in their order.
+    Stream(StreamWriter),
+}
+
+impl Target {
+    /// The entries so far.
+    pub fn manifest(&self) -> &Manifest {
+        match self {
+            Target::Tree(tree) => tree.manifest(),
+            Target::Stream(stream) => stream.manifest(),
+        }
+    }
+
+    /// Adds a page of the manifest.
+    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.add_page(page),
+            Target::Stream(stream) => stream.add_page(page),
+        }
+    }
+
+    /// Writes the pieces of a pack with this header, and notes it for a later run.
+    pub fn write(&mut self, header: &[u8], pieces: &[Piece], bytes: &[u8]) -> Result<(), Error> {
+        let tree = match self {
+            Target::Tree(tree) => tree,
+            Target::Stream(stream) => return stream.write(pieces, bytes),
+        };
+        tree.write(pieces, bytes)?;
+        if !pieces.iter().any(|p| matches!(p, Piece::Failed { .. })) {
+            tree.note_pack(header, bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Counts a pack as stored that is here from an earlier run.
+    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.keep(hash),
+            Target::Stream(_) => Ok(()), // nothing is kept, so nothing is here
+        }
+    }
+
+    /// Ends the set. Returns the secret that shows that the files can be read, by the challenge with
+    /// this key; `None` for a stream, which nobody can read again.
+    pub fn finish(&mut self, key: [u8; 32]) -> Result<Option<Secret>, Error> {
+        match self {
+            Target::Tree(tree) => {
+                let secret = tree.answer(key)?;
+                tree.finish()?;
+                Ok(Some(secret))
+            }
+            Target::Stream(stream) => stream.finish().map(|()| None),
+        }
+    }
+
+    /// Bytes of all files, once they are there.
+    pub fn len(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.whole_len(),
+            Target::Stream(stream) => stream.written(),
+        }
+    }
+
+    /// Paths of the files that the sender could not read, and of hard links to them.
+    pub fn failed(&self) -> Vec<PathBuf> {
+        match self {
+            Target::Tree(tree) => tree.failed(),
+            Target::Stream(_) => Vec::new(),
+        }
+    }
+
+    /// Removes what is kept for a later run: another run would fail, too.
+    pub fn discard(&mut self) {
+        if let Target::Tree(tree) = self {
+            tree.discard();
+        }
+    }
+}
