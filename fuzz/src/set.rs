@@ -154,6 +154,7 @@ mod tests {
             ]),
             manifest(&[(TOP, "d", link()), (TOP, "e", Kind::File(10))]),
             manifest(&[(TOP, "e", Kind::Directory), (0, "s", Kind::Directory)]),
+            manifest(&[(TOP, "s", Kind::Stream)]),
         ]
     }
 
@@ -181,6 +182,10 @@ mod tests {
                 70,
             ),
             (Content::Pieces(vec![piece(1, 0, 10, true)]), 10),
+            (
+                Content::Pieces(vec![piece(0, 0, 10, false), piece(0, 10, 5, true)]),
+                15,
+            ),
             (Content::Pieces(vec![Piece::Failed { file: 1, reason }]), 0),
         ]
     }

@@ -101,11 +101,7 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
                 len,
             },
         );
-        out.print(&format!(
-            "{:>10}  {}\n",
-            length(len),
-            escaped(&path.path)
-        ));
+        out.print(&format!("{:>10}  {}\n", length(len), escaped(&path.path)));
     }
     out.code(exit::OK)
 }

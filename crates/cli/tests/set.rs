@@ -229,13 +229,14 @@ fn a_manifest_that_lies_leads_nowhere() {
                 Kind::Directory => 1,
                 Kind::Symlink(_) => 2,
                 Kind::HardLink(_) => 3,
+                Kind::Stream => 4,
             };
             bytes.extend(parent.to_be_bytes());
             bytes.extend((name.len() as u16).to_be_bytes());
             bytes.extend(*name);
             match kind {
                 Kind::File(len) => bytes.extend(len.to_be_bytes()),
-                Kind::Directory => {}
+                Kind::Directory | Kind::Stream => {}
                 Kind::Symlink(target) => {
                     bytes.extend((target.len() as u16).to_be_bytes());
                     bytes.extend(&target[..]);
@@ -261,6 +262,7 @@ fn a_manifest_that_lies_leads_nowhere() {
         ]),
         page(&[directory(b"d"), (0, b"f", Kind::File(u64::MAX))]),
         page(&[directory(b"d"), (0, b"l", Kind::HardLink(7))]),
+        page(&[directory(b"d"), (0, b"s", Kind::Stream)]),
         page(&[(TOP, b"l", Kind::Symlink(out)), (0, b"f", Kind::File(0))]),
         page(&[directory(b"d"), (0, b"f", Kind::File(1 << 40))]),
         Pack::new(Content::Page, b"no manifest"),

@@ -15,7 +15,13 @@ use rustix::process::Signal;
 
 /// Arguments of a sender on the loopback.
 const SEND: [&str; 7] = [
-    "send", "-", "--json", "--port", "0", "--interface", "127.0.0.1",
+    "send",
+    "-",
+    "--json",
+    "--port",
+    "0",
+    "--interface",
+    "127.0.0.1",
 ];
 
 /// A sender of what is written to the pipe, and its address.
@@ -82,7 +88,10 @@ fn a_stream_to_two_streams_and_a_file() {
     assert!(one.join().unwrap() == sent && two.join().unwrap() == sent);
     assert!(std::fs::read(dir.path("to/backup.tar")).unwrap() == sent);
     let summary = end.one("summary");
-    assert_eq!((&summary["received"], &summary["verified"]), (&2.into(), &1.into()));
+    assert_eq!(
+        (&summary["received"], &summary["verified"]),
+        (&2.into(), &1.into())
+    );
     assert_eq!(summary["len"], sent.len());
     for (run, name, state) in [
         (first, "first", "received"),
@@ -92,7 +101,10 @@ fn a_stream_to_two_streams_and_a_file() {
         assert_eq!(end.result(name)["state"], state);
         let done = run.end().expect(0);
         let done = done.one("done");
-        assert_eq!((&done["state"], &done["len"]), (&state.into(), &sent.len().into()));
+        assert_eq!(
+            (&done["state"], &done["len"]),
+            (&state.into(), &sent.len().into())
+        );
         assert_eq!(done["root"], summary["root"]);
     }
     assert!(end.result("first")["tally"]["mended"].as_u64() > Some(0));
@@ -151,7 +163,10 @@ fn a_file_goes_to_a_stream_and_more_than_one_does_not() {
         let (sink, read) = sink(&address, "sink", &[]);
         assert_eq!(read_all(read).join().unwrap(), b"");
         let end = sink.end().expect(2);
-        assert!(end.one("error")["text"].as_str().unwrap().contains(why), "{end:?}");
+        assert!(
+            end.one("error")["text"].as_str().unwrap().contains(why),
+            "{end:?}"
+        );
         drop(sender);
     }
 }
@@ -197,7 +212,10 @@ fn a_reader_that_goes_away_fails_alone() {
     write.write_all(&sent[..1 << 20]).unwrap();
     let failed = sender.until("failed", |_| true);
     let reason = failed["reason"].as_str().unwrap();
-    assert!(failed["receiver"] == "gone" && reason.contains("has closed it"), "{reason}");
+    assert!(
+        failed["receiver"] == "gone" && reason.contains("has closed it"),
+        "{reason}"
+    );
     write.write_all(&sent[1 << 20..]).unwrap();
     drop(write);
     sender.end().expect(4);
@@ -215,7 +233,11 @@ fn nobody_comes_late_to_a_stream() {
     sender.until("streaming", |_| true);
     let late = receiver(&address, "late", &dir.path("late"), &[]);
     let end = late.end().expect(9);
-    assert!(end.stderr.contains("a stream is sent once"), "{}", end.stderr);
+    assert!(
+        end.stderr.contains("a stream is sent once"),
+        "{}",
+        end.stderr
+    );
     drop(write);
     assert_eq!(read.read(&mut [0]).unwrap(), 0);
     sender.end().expect(0);
@@ -265,7 +287,11 @@ fn what_ends_badly_leaves_nothing() {
     let address = listening["address"].as_str().unwrap();
     let file = receiver(address, "file", &dir.path("file"), &[]);
     let end = sender.end().expect(10);
-    assert!(end.stderr.contains("reading standard input at byte 0"), "{}", end.stderr);
+    assert!(
+        end.stderr.contains("reading standard input at byte 0"),
+        "{}",
+        end.stderr
+    );
     file.end().expect(8);
     // A stream becomes longer than the receiver wants.
     let (sender, address, write) = stream(&[]);

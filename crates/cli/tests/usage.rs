@@ -33,7 +33,11 @@ fn bad_usage_says_so() {
         (&["send"], 2, "SOURCE"),
         (&["send", "-", source], 2, "is sent alone"),
         (&["send", source, "--name", "x"], 2, "--name names standard"),
-        (&["send", "-", "--slow", "demote"], 2, "than demote (--slow)"),
+        (
+            &["send", "-", "--slow", "demote"],
+            2,
+            "than demote (--slow)",
+        ),
         (&["send", "-", "--name", "a/b"], 2, "no name for a file"),
         (&["recv", "--dir", source, "--from", "h"], 1, "making"),
         (&["recv", "x", "--dir", place], 2, "cannot be used with"),

@@ -86,7 +86,8 @@ pub struct Hello {
     /// Bytes that the receiver can have under way.
     pub window_bytes: u64,
     /// Whether the file goes to a stream, such as a pipe. Such a receiver has to be there from the
-    /// start, since it takes packs in their order alone, and says [`ToSender::Received`] at the end.
+    /// start, since it takes packs in their order alone. At the end it says
+    /// [`ToSender::Received`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
     /// The receiver's nonce, if it shares a key with the sender.
@@ -295,8 +296,8 @@ pub enum ToSender {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         more: bool,
     },
-    /// The receiver has proven all packs of a stream before this number. The sender keeps packs of a
-    /// stream until all receivers have proven them.
+    /// The receiver has proven all packs of a stream before this number. The sender keeps packs of
+    /// a stream until all receivers have proven them.
     Proven {
         /// Number of packs.
         packs: u32,

@@ -139,9 +139,9 @@ impl Challenge {
         }
     }
 
-    /// The key in hexadecimal, as the sender tells it.
-    pub fn key(&self) -> String {
-        blake3::Hash::from_bytes(self.key).to_hex().to_string()
+    /// The key.
+    pub fn key(&self) -> [u8; 32] {
+        self.key
     }
 
     /// The samples: offset and length in bytes.
@@ -279,6 +279,6 @@ mod tests {
         }
         let [a, b] = [1, 2].map(|key| Challenge::new([key; 32], 1 << 40));
         assert_ne!(a.samples(), b.samples());
-        assert_eq!(a.key(), "01".repeat(32));
+        assert_eq!(a.key(), [1; 32]);
     }
 }

@@ -281,7 +281,7 @@ impl SourceSet {
     }
 
     /// Bytes of all files together; `None`: a stream that has not ended.
-    pub fn len(&self) -> Option<u64> {
+    pub fn known_len(&self) -> Option<u64> {
         match &self.stream {
             Some(stream) => stream.len.get().copied(),
             None => Some(self.manifest.len()),
@@ -326,9 +326,9 @@ impl SourceSet {
         String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
     }
 
-    /// The key of the challenge by which receivers prove that they have the files, in hexadecimal.
-    /// The sender tells it only when every file has been read.
-    pub fn challenge_key(&self) -> String {
+    /// The key of the challenge by which receivers prove that they have the files. The sender tells
+    /// it only when every file has been read.
+    pub fn challenge_key(&self) -> [u8; 32] {
         self.sampled().challenge.key()
     }
 

@@ -53,8 +53,8 @@ impl Target {
         }
     }
 
-    /// Ends the set. Returns the secret that shows that the files can be read, by the challenge with
-    /// this key; `None` for a stream, which nobody can read again.
+    /// Ends the set. Returns the secret that shows that the files can be read, by the challenge
+    /// with this key; `None` for a stream, which nobody can read again.
     pub fn finish(&mut self, key: [u8; 32]) -> Result<Option<Secret>, Error> {
         match self {
             Target::Tree(tree) => {
@@ -67,7 +67,7 @@ impl Target {
     }
 
     /// Bytes of all files, once they are there.
-    pub fn len(&self) -> u64 {
+    pub fn whole_len(&self) -> u64 {
         match self {
             Target::Tree(tree) => tree.whole_len(),
             Target::Stream(stream) => stream.written(),

@@ -14,7 +14,7 @@ use fabricast_proto::NodeId;
 use super::authentication::{Authenticator, Step};
 use super::events::{By, SendEvent, SendReport, State, Traffic};
 use super::listening::{announce, places};
-use super::objections::{contradiction, small_datagrams, too_few, wrong_family};
+use super::objections::{LATE, contradiction, small_datagrams, too_few, wrong_family};
 use super::receiver_table::{Member, Stage};
 use super::refusals::Refusals;
 use super::seats::{host, no_seat, seats};
@@ -39,13 +39,6 @@ const PREPARE: Duration = Duration::from_secs(10);
 const PROVING_SPEED_MIN: u64 = 20_000_000;
 /// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
-
-/// Reason that the sender gives to receivers that come too late.
-pub const LATE: &str = "the transfer has begun already: ask for another one";
-
-/// Reason that the sender gives to receivers that come too late for a stream.
-pub const LATE_STREAM: &str = "the transfer has begun already, and a stream is sent once: what has \
-                               gone by cannot be sent again. Be there at the start the next time";
 
 /// The sender's state before the start, and its connections until the end.
 pub struct Admission<'a> {
@@ -104,7 +97,7 @@ impl<'a> Admission<'a> {
             session,
             port: rendezvous.address().port(),
             name: name.clone(),
-            len: set.len(),
+            len: set.known_len(),
             answers: None,
         };
         let mut announcer = None;
@@ -119,7 +112,7 @@ impl<'a> Admission<'a> {
         tell(SendEvent::Listening {
             address: rendezvous.address(),
             name: name.clone(),
-            len: set.len(),
+            len: set.known_len(),
             announced: announcer.is_some(),
         });
         if let Some(why) = silent {
@@ -587,7 +580,7 @@ impl<'a> Admission<'a> {
         let (refused, refused_more) = self.refusals.report();
         SendReport {
             name: self.name.clone(),
-            len: self.set.len(),
+            len: self.set.known_len(),
             root: None,
             changed: None,
             failed: Vec::new(),

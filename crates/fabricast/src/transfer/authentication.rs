@@ -169,6 +169,7 @@ mod tests {
     fn client(name: &str, nonce: Option<Nonce>) -> Member {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let hello = Hello {
+            stream: false,
             version: VERSION,
             name: name.into(),
             address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),

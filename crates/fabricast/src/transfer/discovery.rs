@@ -166,8 +166,8 @@ impl<'a> Discovery<'a> {
             name: welcome.name.clone(),
             len: welcome.len,
         };
-        let as_announced =
-            offered.name == announced.name && announced.len.is_none_or(|len| Some(len) == welcome.len);
+        let as_announced = offered.name == announced.name
+            && announced.len.is_none_or(|len| Some(len) == welcome.len);
         let accepted = match &self.options.accept {
             _ if as_announced => true,
             Accept::Any => true,

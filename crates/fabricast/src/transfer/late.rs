@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Command, NodeId};
 
 use super::ALL;
-use super::admission::{Admission, LATE, LATE_STREAM};
+use super::admission::Admission;
 use super::catch_up::Lacks;
 use super::events::{Part, SendEvent, State};
-use super::objections::{contradiction, small_datagrams, wrong_family};
+use super::objections::{LATE, LATE_STREAM, contradiction, small_datagrams, wrong_family};
 use super::plan::Plan;
 use super::receiver_table::{Member, Place, Stage, Wait};
 use super::seats::{host, no_seat, seats};
@@ -153,7 +153,7 @@ impl SenderSession<'_> {
         (self.tell)(SendEvent::Demoted {
             receiver: member.name(),
             placed: member.placed,
-            len: self.set.len().unwrap_or_default(),
+            len: self.set.known_len().unwrap_or_default(),
         });
         self.command(Command::MemberRemove { group: ALL, node });
         true

@@ -31,6 +31,7 @@ mod plan;
 mod receiver;
 mod receiver_driver;
 mod receiver_errors;
+mod receiver_late;
 mod receiver_session;
 mod receiver_table;
 mod refusals;

@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Admission, Command, Event, NodeId, OpId, Refused, Seq, Slot};
+use fabricast_proto::{Command, Event, NodeId, OpId, Refused};
 
 use super::block_repair::BlockRepair;
-use super::catching_up::{CatchingUp, Next};
+use super::catching_up::CatchingUp;
 use super::events::{RecvEvent, RecvReport, State};
 use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
 use super::pack_table::{self, PackTable};
 use super::receiver_driver;
-use super::receiver_errors::{refused, strange, strange_packs, surprise};
+use super::receiver_errors::{refused, strange, surprise};
 use super::storing::{Finished, Limits, Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
-use crate::bootstrap::message::{Announced, Join, ReceiverStatistics, ToReceiver, ToSender};
+use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::Error;
@@ -49,32 +49,32 @@ enum Phase {
 }
 
 /// A pack that is posted.
-struct Posted {
-    number: u32,
-    op: OpId,
+pub(super) struct Posted {
+    pub(super) number: u32,
+    pub(super) op: OpId,
     record: PackRecord,
 }
 
 /// A receiver, once the transfer has started.
 pub struct ReceiverSession<'a> {
     control: &'a mut Control,
-    driver: RecvDriver,
-    storing: Storing,
-    options: &'a RecvOptions,
-    tell: &'a mut dyn FnMut(RecvEvent),
-    clock: Clock,
+    pub(super) driver: RecvDriver,
+    pub(super) storing: Storing,
+    pub(super) options: &'a RecvOptions,
+    pub(super) tell: &'a mut dyn FnMut(RecvEvent),
+    pub(super) clock: Clock,
     path: PathBuf,
     /// Bytes of all files together; `None`: a stream that has not ended.
     len: Option<u64>,
     /// Whether what is sent is a stream.
     is_stream: bool,
     /// Packs that are announced, and so posted, and have not arrived.
-    posted: Vec<Posted>,
+    pub(super) posted: Vec<Posted>,
     /// Packs that have been copied, because other receivers may still need them from the core, and
     /// their bytes.
-    lent: Vec<(OpId, u64)>,
+    pub(super) lent: Vec<(OpId, u64)>,
     store: Rc<Store>,
-    packs: PackTable,
+    pub(super) packs: PackTable,
     /// Number of packs that are proven.
     proven: usize,
     /// As many as that of a stream, the sender knows.
@@ -82,13 +82,13 @@ pub struct ReceiverSession<'a> {
     /// What is here from an earlier run.
     kept: Kept,
     /// How far this receiver has come with what was announced before it joined.
-    catching_up: CatchingUp,
-    payload_size: u32,
+    pub(super) catching_up: CatchingUp,
+    pub(super) payload_size: u32,
     /// The key of the challenge by which this receiver proves to the sender that the set is here,
     /// once all packs are announced.
     end: Option<[u8; 32]>,
     /// The damaged pack that is repaired.
-    repair: Option<BlockRepair>,
+    pub(super) repair: Option<BlockRepair>,
     unanswered: Unanswered,
     node: NodeId,
     phase: Phase,
@@ -261,7 +261,7 @@ impl<'a> ReceiverSession<'a> {
     }
 
     /// Whether a pack with this record is here from an earlier run. Then it counts as stored.
-    fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
+    pub(super) fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
         let is_kept = self.kept.packs.contains(&record.hash);
         if is_kept {
             self.packs.set(number, pack_table::Pack::Coming);
@@ -276,77 +276,6 @@ impl<'a> ReceiverSession<'a> {
         let entry = self.packs.get(number);
         let is_lacking = entry.is_some_and(|(_, pack)| pack == pack_table::Pack::Lacking);
         self.catching_up.is_inside() && is_lacking
-    }
-
-    /// Joins the group, from the next pack on.
-    fn join(&mut self, join: Join) -> Result<(), Error> {
-        let admission = Admission {
-            slot: Slot {
-                index: join.slot,
-                epoch: join.epoch,
-            },
-            first: Seq(join.first),
-            receivers: join.receivers,
-        };
-        let command = Command::GroupJoin {
-            group: ALL,
-            sender: ROOT,
-            payload_size: self.payload_size,
-            admission,
-        };
-        let joined = self.driver.command(self.clock.now(), command);
-        joined.map_err(refused)?;
-        self.catching_up.join(join.packs);
-        match self.packs.join(join.packs) {
-            true => Ok(()),
-            false => Err(strange_packs()),
-        }
-    }
-
-    /// Leaves the group, since the sender says so. What was posted has not come.
-    fn leave_group(&mut self) -> Result<(), Error> {
-        if self.options.output.is_some() {
-            return Err(strange()); // it takes nothing out of order, and the sender knows that
-        }
-        let left = Command::GroupRemove(ALL);
-        let left = self.driver.command(self.clock.now(), left);
-        left.map_err(refused)?;
-        for posted in self.posted.drain(..) {
-            self.packs.set(posted.number, pack_table::Pack::Lacking);
-            self.lent.push((posted.op, 0));
-        }
-        self.catching_up.leave();
-        (self.tell)(RecvEvent::Demoted);
-        Ok(())
-    }
-
-    /// Goes on with joining.
-    fn catch_up(&mut self) -> Result<(), Error> {
-        let is_repairing = self.repair.is_some();
-        match self.catching_up.next(&mut self.packs, is_repairing)? {
-            None => {}
-            Some(Next::List(need)) => self.say(&ToSender::Need(need))?,
-            Some(Next::Page(number, pack, hash)) => self.storing.arrived(number, pack, hash),
-            Some(Next::Has(messages, event)) => {
-                (self.tell)(event);
-                messages.iter().try_for_each(|has| self.say(has))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a list that this receiver has requested.
-    fn listed(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.catching_up.listed();
-        let records = PackRecord::decode(bytes).ok_or_else(strange_packs)?;
-        let from = self.packs.unlisted().unwrap_or_default();
-        if !self.packs.list(records.clone()) {
-            return Err(strange_packs());
-        }
-        for (number, record) in (from..).zip(&records) {
-            self.keeps(number, record);
-        }
-        self.ask()
     }
 
     /// Gives a pack that has arrived to the thread that stores it.
@@ -405,7 +334,7 @@ impl<'a> ReceiverSession<'a> {
         Ok(())
     }
 
-    fn say(&mut self, message: &ToSender) -> Result<(), Error> {
+    pub(super) fn say(&mut self, message: &ToSender) -> Result<(), Error> {
         if self.lost.is_some() {
             return Ok(());
         }
@@ -568,7 +497,7 @@ impl<'a> ReceiverSession<'a> {
 
     /// Requests what is damaged, or stores the pack if everything is proven. The answer to a list
     /// comes first.
-    fn ask(&mut self) -> Result<(), Error> {
+    pub(super) fn ask(&mut self) -> Result<(), Error> {
         while !self.catching_up.lists()
             && let Some(repair) = &mut self.repair
         {

@@ -8,7 +8,7 @@ use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::Admission;
 use super::catch_up::CatchUp;
-use super::events::{By, FileFailure, Part, SendEvent, SendReport, State, Traffic};
+use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::plan::Plan;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
 use super::slow::{eviction, too_slow};
@@ -17,12 +17,11 @@ use crate::bootstrap::message::{Announced, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit};
-use crate::net::{Clock, Net};
+use crate::net::Clock;
 use crate::object::pack::{PACK_MAX, Pack};
 use crate::object::{Memory, Object, PackIndex, PackRecord, Packed, Packer, Secret, SourceSet};
 use crate::setting::{DATAGRAM, PATIENCE};
 use crate::text::ToldPath;
-use crate::transport::Transport;
 use crate::waker::Waker;
 
 /// How long the sender tries multicast before a receiver counts as not reached by it. The sender
@@ -77,7 +76,7 @@ pub struct SenderSession<'a> {
     hasher: blake3::Hasher,
     pub(super) root: Option<String>,
     /// Files that could not be read, and their numbers.
-    failed: Vec<FileFailure>,
+    pub(super) failed: Vec<FileFailure>,
     pub(super) failed_files: BTreeSet<u32>,
     /// What the sender checks a receiver's proof with that it has the files.
     secret: Option<Secret>,
@@ -86,7 +85,7 @@ pub struct SenderSession<'a> {
     /// Whether the core has been told something since the last step.
     pub(super) fresh: bool,
     ticked: Option<Instant>,
-    last: f64,
+    pub(super) last: f64,
 }
 
 impl<'a> SenderSession<'a> {
@@ -306,7 +305,9 @@ impl<'a> SenderSession<'a> {
     pub(super) fn end_message(&self) -> ToReceiver {
         ToReceiver::End {
             packs: self.packs.0,
-            key: self.set.challenge_key(),
+            key: blake3::Hash::from(self.set.challenge_key())
+                .to_hex()
+                .to_string(),
         }
     }
 
@@ -587,7 +588,7 @@ impl<'a> SenderSession<'a> {
         let member = &mut self.admission.members[at];
         if state.is_complete() {
             self.last = seconds;
-            member.placed = self.set.len().unwrap_or(member.placed);
+            member.placed = self.set.known_len().unwrap_or(member.placed);
         }
         member.stage = Stage::Over {
             state,
@@ -663,39 +664,6 @@ impl<'a> SenderSession<'a> {
                 let text = format!("waiting for {who} answered no datagram yet ({PATIENCE})");
                 (self.tell)(SendEvent::Notice { text });
             }
-        }
-    }
-
-    /// What has become of every receiver, and what was sent.
-    pub fn report(&mut self) -> SendReport {
-        let core = self.driver.node().counters();
-        let driver = self.driver.counters();
-        let net: &Net = self.driver.net();
-        let (sent, faults) = (net.counters(), net.fault_counters());
-        let datagrams = sent.datagrams_sent + faults.send_lost;
-        let overhead = net.caps().overhead;
-        // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
-        let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
-        let changed = self.set.changed(&self.failed_files);
-        SendReport {
-            root: self.root.take(),
-            changed,
-            failed: std::mem::take(&mut self.failed),
-            seconds: self.last,
-            traffic: Traffic {
-                data: core.data,
-                data_unicast: core.data_unicast,
-                repairs_multicast: core.repairs_multicast,
-                repairs_coded: core.repairs_coded,
-                repairs_unicast: core.repairs_unicast,
-                feedback: core.feedback_received,
-                datagrams,
-                wire_bytes: sent.bytes_sent + dropped + datagrams * overhead,
-                foreign: core.foreign + driver.malformed + driver.foreign,
-                corrupt: driver.corrupt,
-                injected: faults.send_lost + faults.receive_lost,
-            },
-            ..self.admission.report()
         }
     }
 }

@@ -17,9 +17,9 @@ use super::block_repair::BlockRepair;
 use super::incoming::Store;
 use crate::bootstrap::message::Welcome;
 use crate::error::Error;
-use crate::setting::MAX_SIZE;
 use crate::object::pack::{Content, Header, Pack, Piece};
 use crate::object::{BLOCK, HASH, Kept, Target, check_space};
+use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
 
 /// Work for the thread.
@@ -309,7 +309,7 @@ impl Work {
                 let finished = Finished {
                     proof: secret.map(|secret| secret.proof(node).to_string()),
                     failed: self.target.failed(),
-                    len: self.target.len(),
+                    len: self.target.whole_len(),
                 };
                 tell(Stored::Finished(finished), Vec::new());
             }

@@ -150,11 +150,11 @@ mod tests {
             let sent = pattern(len);
             let bytes = sent.clone();
             let writer = std::thread::spawn(move || write.write_all(&bytes).unwrap());
-            assert_eq!(set.len(), None);
+            assert_eq!(set.known_len(), None);
             let (all, failed) = packs(&set);
             writer.join().unwrap();
             assert!(joined(&all) == sent && failed.is_empty(), "{len}");
-            assert_eq!(set.len(), Some(len as u64));
+            assert_eq!(set.known_len(), Some(len as u64));
         }
     }
 
@@ -200,6 +200,6 @@ mod tests {
             }
         };
         assert!(why.contains("standard input at byte 0"), "{why}");
-        assert_eq!(set.len(), None);
+        assert_eq!(set.known_len(), None);
     }
 }

@@ -51,7 +51,7 @@ fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
 
 /// Ends the set, and compares it with the source.
 fn check(mut tree: Tree, set: &SourceSet, to: &Path) {
-    let secret = tree.answer(set.challenge()).unwrap();
+    let secret = tree.answer(set.challenge_key()).unwrap();
     assert_eq!(secret.proof(3), set.secret(&BTreeSet::new()).proof(3));
     tree.finish().unwrap();
     for (number, e) in (0..).zip(set.manifest().entries()) {
