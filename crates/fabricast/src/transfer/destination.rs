@@ -1,5 +1,6 @@
 //! The destination of what is received, as the receiver's user has named it.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,13 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
         return match std::fs::create_dir(dest) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists && dest.is_dir() => Ok(()),
             made => made.map_err(|e| Error::io(format!("making {}", dest.display()), e)),
-        };
+        }
+        .map(|()| {
+            // A power failure must not take the directory away. What cannot be flushed may go.
+            if options.sync {
+                let _ = File::open(parent(dest)).and_then(|parent| parent.sync_all());
+            }
+        });
     }
     match std::fs::metadata(dest) {
         Ok(meta) if meta.is_dir() => Ok(()),

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{self as sys, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::{Tree, WRITE_OTHERS};
+use super::{Tree, WRITE_OTHERS, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
 
@@ -78,8 +78,8 @@ impl Tree {
                 Err(e) => return Err(self.error(entry, "giving away", e)),
             }
         }
-        sys::fchmod(file, mode)
-            .and_then(|()| sys::futimens(file, &self.times(entry)))
+        disk::set_mode(file, mode)
+            .and_then(|()| disk::set_times(file, &self.times(entry)))
             .map_err(|e| self.error(entry, "setting mode and time of", e))
     }
 }

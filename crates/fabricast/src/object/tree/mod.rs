@@ -5,6 +5,7 @@
 //! such files (`O_TMPFILE`); it gets its name when it is complete and on the disk. Links, and the
 //! modes and times of directories, come at the end.
 
+mod disk;
 mod ending;
 mod journal;
 mod kept;
@@ -26,7 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use self::journal::{Journal, Record};
@@ -318,7 +319,7 @@ impl Tree {
         let directory = self.directory_of(entry)?;
         let name = self.name(entry);
         if is_directory {
-            match sys::mkdirat(&*directory, &name, Mode::from_raw_mode(0o700)) {
+            match disk::make_directory(&directory, &name) {
                 Ok(()) => {
                     self.touched.insert(self.entry(entry).parent);
                     return Ok(());
@@ -455,8 +456,7 @@ impl Tree {
             return Ok(());
         };
         if count > 0 {
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let punched = sys::fallocate(&partial.file, punch, offset, count);
+            let punched = disk::punch(&partial.file, offset, count);
             // What an earlier run has left there must go.
             if punched.is_err()
                 && partial.is_kept
@@ -465,7 +465,7 @@ impl Tree {
                 let zeros = vec![0; ZEROS];
                 for at in (offset..offset + count).step_by(ZEROS) {
                     let some = (offset + count - at).min(ZEROS as u64) as usize;
-                    let written = partial.file.write_all_at(&zeros[..some], at);
+                    let written = disk::write(&partial.file, &zeros[..some], at);
                     written.map_err(|e| self.error(file, "writing", e))?;
                 }
             }
@@ -473,7 +473,7 @@ impl Tree {
         // What follows a hole makes the file longer, unless nothing does.
         match self.len(file) {
             len if offset + count == len => {
-                sys::ftruncate(&partial.file, len).map_err(|e| self.error(file, "writing", e))
+                disk::set_len(&partial.file, len).map_err(|e| self.error(file, "writing", e))
             }
             _ => Ok(()),
         }
@@ -561,6 +561,6 @@ fn write_parts(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
     parts.try_for_each(|(part, at)| {
         give_way();
-        file.write_all_at(part, at)
+        disk::write(file, part, at)
     })
 }

@@ -1,5 +1,7 @@
 //! Tests of trees: what a sender says, and what is on the disk after it.
 
+mod power_cut;
+pub mod recorder;
 mod resuming;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

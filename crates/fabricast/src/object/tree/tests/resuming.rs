@@ -25,7 +25,7 @@ fn source(dir: &Path) -> Arc<SourceSet> {
 }
 
 /// A tree beneath `root` that replaces nothing, and what an earlier run has left.
-fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
+pub fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
     let mut tree = tree(root);
     tree.destination.overwrite = false;
     let kept = tree.resume(&set.manifest().digest(), &mut || Ok(()));
@@ -33,7 +33,7 @@ fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
 }
 
 /// Stores a pack, unless it is kept. Returns whether it was.
-fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
+pub fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
     let hash: [u8; HASH] = pack.hash().into();
     if kept.packs.contains(&hash) {
         tree.keep(&hash).unwrap();
