@@ -81,6 +81,8 @@ Examples:
   fabricast recv . --any                   in scripts: any file, from the only sender
   fabricast recv disk.img --from head:9000 --force --receive-timeout 1m
   fabricast recv - --from head | tar x     to standard output; be there from the start
+  fabricast recv . --from head --force --delete
+      make the directories here equal to the sender's
 
 Values:
   TIME   500ms, 10s, 2m or 1h; a bare number means seconds
@@ -317,6 +319,15 @@ pub struct Recv {
     /// Replace files that exist
     #[arg(short, long)]
     pub force: bool,
+    /// Delete what is in the directories that are sent and is not sent, when all is there
+    ///
+    /// Only within these directories, never beside them in DEST. What the sender leaves out
+    /// (--exclude) is deleted, too.
+    #[arg(long, requires = "from")]
+    pub delete: bool,
+    /// List what --delete would delete, and receive nothing
+    #[arg(long, requires = "delete")]
+    pub dry_run: bool,
     /// Refuse what is longer than this, all files together [default: no limit but the free space]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub max_size: Option<u64>,

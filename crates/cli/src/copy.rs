@@ -259,6 +259,7 @@ impl<'a> Copy<'a> {
         let flags = [
             (args.force, "--force"),
             (args.privileged, "--privileged"),
+            (args.delete, "--delete"),
             (args.no_sync, "--no-sync"),
         ];
         words.extend(flags.iter().filter(|f| f.0).map(|f| f.1.into()));

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
-use fabricast::error::Error;
+use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
 use fabricast::text::{escaped, shown};
 use fabricast::transfer::{self, RecvEvent, State};
@@ -52,6 +52,8 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         output,
         privileged: args.privileged,
         overwrite: args.force,
+        delete: args.delete,
+        dry_run: args.dry_run,
         max_size: args.max_size,
         reserve: args.reserve,
         sync: !args.no_sync,
@@ -74,6 +76,9 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         Ok(report) => {
             out.finish();
             out.result("done", &report);
+            if args.dry_run {
+                return out.code(exit::OK);
+            }
             let rate = report.len as f64 / report.seconds.max(1e-9);
             let (what, how) = match report.state {
                 State::Received => ("standard output".into(), "received"),
@@ -85,6 +90,9 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 report.seconds,
                 units::bits(rate)
             ));
+            if report.deleted > 0 {
+                out.say(&format!("{} files and directories deleted", report.deleted));
+            }
             if let Some(first) = report.failed.first() {
                 eprintln!(
                     "fabricast: the sender could not send {} of the files, such as {}",
@@ -280,6 +288,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
             out.progress(*placed, *len, text);
         }
         RecvEvent::Storing => out.finish(),
+        RecvEvent::Surplus(path) => out.print(&format!("{}\n", escaped(&path.path))),
         RecvEvent::Notice { text } => out.say(&format!("note: {text}")),
     }
 }

@@ -340,3 +340,98 @@ fn a_pack_that_waits_for_another_does_not_keep_a_receiver() {
     assert!(end.stderr.contains("too slow"), "{}", end.stderr);
     assert_eq!(std::fs::read_dir(dir.path("to")).unwrap().count(), 0);
 }
+
+/// What is in the directories of the set and not in it goes, whatever it is, and nothing else. A
+/// dry run tells of it and changes nothing.
+#[test]
+fn what_is_not_sent_is_deleted_on_request_within_the_set_alone() {
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let (to, outside) = (dir.path("to"), dir.path("outside"));
+    std::fs::create_dir_all(to.join("tree/old/er")).unwrap();
+    std::fs::create_dir_all(to.join("tree/deep/er")).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    let kept = [
+        to.join("beside"),
+        outside.join("kept"),
+        to.join("tree/.fabricast-x.1.partial"),
+    ];
+    let gone = [
+        to.join("tree/gone"),
+        to.join("tree/old/er/gone"),
+        to.join("tree/deep/er/gone"),
+    ];
+    for path in kept.iter().chain(&gone) {
+        std::fs::write(path, "here").unwrap();
+    }
+    symlink(&outside, to.join("tree/old/out")).unwrap();
+    symlink(&outside, to.join("tree/deep/out")).unwrap();
+    let listed = [
+        "tree/deep/er/gone",
+        "tree/deep/out",
+        "tree/gone",
+        "tree/old",
+    ];
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &to, &["--force", "--delete", "--dry-run"]);
+    let end = run.end().expect(0);
+    let mut told: Vec<&str> = end
+        .all("surplus")
+        .map(|e| e["path"].as_str().unwrap())
+        .collect();
+    told.sort_unstable();
+    let expected: Vec<String> = listed
+        .iter()
+        .map(|p| to.join(p).display().to_string())
+        .collect();
+    assert_eq!(told, expected);
+    sender.end().expect(4);
+    assert!(gone.iter().all(|path| path.exists()) && !to.join("tree/a").exists());
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &to, &["--force", "--delete"]);
+    let end = run.end().expect(0);
+    sender.end().expect(0);
+    // The links, three files, and two directories.
+    assert_eq!(end.one("done")["deleted"], 7);
+    assert!(kept.iter().all(|path| path.exists()));
+    std::fs::remove_file(&kept[2]).unwrap();
+    // The directory's time is that of the source, up to the file that has just gone.
+    let [got, sent] = [to.join("tree"), top].map(|t| described(&t)[1..].to_vec());
+    assert_eq!(got, sent);
+}
+
+/// A file system that is mounted within the set is not entered.
+#[test]
+fn nothing_is_deleted_on_another_file_system() {
+    let mut unshare = Command::new("unshare");
+    if !unshare
+        .args(["-m", "true"])
+        .status()
+        .is_ok_and(|s| s.success())
+    {
+        eprintln!("skipped: this user cannot make a mount namespace");
+        return;
+    }
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let mount = dir.path("to/tree/mount");
+    std::fs::create_dir_all(&mount).unwrap();
+    let (sender, address) = send(&[&top], &[]);
+    let script = format!(
+        "mount -t tmpfs none {0} && touch {0}/kept && {1} recv --json --dir {2} --force --delete \
+         --from {address}; code=$?; ls {0} >&2; exit $code",
+        mount.display(),
+        env!("CARGO_BIN_EXE_fabricast"),
+        dir.path("to").display(),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]);
+    let end = Run::spawn(command).end().expect(2);
+    assert!(
+        end.stderr.contains("another file system: unmount it"),
+        "{}",
+        end.stderr
+    );
+    assert!(end.stderr.ends_with("kept\n"), "{}", end.stderr);
+    sender.end().expect(4);
+}

@@ -393,6 +393,10 @@ pub struct RecvOptions {
     pub privileged: bool,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
+    /// Whether what is in directories of the set and not in the set is deleted at the end.
+    pub delete: bool,
+    /// Whether to tell only what would be deleted, and to receive nothing.
+    pub dry_run: bool,
     /// The only scheme that the receiver accepts: the sender's name for it, or the beginning of
     /// that name. By default it accepts any scheme, but one in which receivers send to each other
     /// only from a sender that the user has named ([`RecvOptions::from`]).
@@ -431,6 +435,8 @@ impl RecvOptions {
             output: None,
             privileged: false,
             overwrite: false,
+            delete: false,
+            dry_run: false,
             scheme: None,
             max_size: None,
             reserve: None,

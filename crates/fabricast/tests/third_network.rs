@@ -236,6 +236,7 @@ fn a_file_and_a_directory() {
             sync: false,
             is_tame: false,
             is_privileged: false,
+            deletes: false,
         })
         .unwrap();
         loop {

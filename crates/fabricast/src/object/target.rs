@@ -3,7 +3,7 @@
 use super::manifest::Manifest;
 use super::pack::Piece;
 use super::stream_writer::StreamWriter;
-use super::{HASH, Secret, Tree};
+use super::{DryRun, HASH, Secret, Tree};
 use crate::error::Error;
 use std::path::PathBuf;
 
@@ -13,6 +13,8 @@ pub enum Target {
     Tree(Box<Tree>),
     /// A stream, which takes the packs in their order.
     Stream(StreamWriter),
+    /// Nowhere: the user wants to know what would be deleted.
+    DryRun(DryRun),
 }
 
 impl Target {
@@ -21,6 +23,7 @@ impl Target {
         match self {
             Target::Tree(tree) => tree.manifest(),
             Target::Stream(stream) => stream.manifest(),
+            Target::DryRun(dry) => dry.manifest(),
         }
     }
 
@@ -29,6 +32,7 @@ impl Target {
         match self {
             Target::Tree(tree) => tree.add_page(page),
             Target::Stream(stream) => stream.add_page(page),
+            Target::DryRun(dry) => dry.add_page(page),
         }
     }
 
@@ -37,6 +41,7 @@ impl Target {
         let tree = match self {
             Target::Tree(tree) => tree,
             Target::Stream(stream) => return stream.write(pieces, bytes),
+            Target::DryRun(_) => return Ok(()),
         };
         tree.write(pieces, bytes)?;
         if !pieces.iter().any(|p| matches!(p, Piece::Failed { .. })) {
@@ -49,7 +54,8 @@ impl Target {
     pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<(), Error> {
         match self {
             Target::Tree(tree) => tree.keep(hash),
-            Target::Stream(_) => Ok(()), // nothing is kept, so nothing is here
+            // Nothing is kept, so nothing is here.
+            Target::Stream(_) | Target::DryRun(_) => Ok(()),
         }
     }
 
@@ -63,6 +69,7 @@ impl Target {
                 Ok(Some(secret))
             }
             Target::Stream(stream) => stream.finish().map(|()| None),
+            Target::DryRun(_) => Ok(None),
         }
     }
 
@@ -71,6 +78,7 @@ impl Target {
         match self {
             Target::Tree(tree) => tree.whole_len(),
             Target::Stream(stream) => stream.written(),
+            Target::DryRun(_) => 0,
         }
     }
 
@@ -78,7 +86,23 @@ impl Target {
     pub fn failed(&self) -> Vec<PathBuf> {
         match self {
             Target::Tree(tree) => tree.failed(),
-            Target::Stream(_) => Vec::new(),
+            Target::Stream(_) | Target::DryRun(_) => Vec::new(),
+        }
+    }
+
+    /// Number of entries that were deleted at the end.
+    pub fn deleted(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.deleted(),
+            Target::Stream(_) | Target::DryRun(_) => 0,
+        }
+    }
+
+    /// The paths that would be deleted, in a dry run whose manifest is complete.
+    pub fn surplus(&self) -> Result<Option<Vec<PathBuf>>, Error> {
+        match self {
+            Target::DryRun(dry) => dry.surplus().map(Some),
+            Target::Tree(_) | Target::Stream(_) => Ok(None),
         }
     }
 

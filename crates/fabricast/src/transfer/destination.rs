@@ -9,7 +9,7 @@ use crate::bootstrap::message::{VERSION, Welcome};
 use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::object::{
-    BLOCK, Destination, Kept, StreamWriter, Target, Tree, check_space, parent, safe_name,
+    BLOCK, Destination, DryRun, Kept, StreamWriter, Target, Tree, check_space, parent, safe_name,
 };
 use crate::setting::MAX_SIZE;
 
@@ -128,14 +128,20 @@ pub fn prepare(
     if let Some(most) = options.max_size.filter(|most| len > *most) {
         return Err(Error::too_long(&path, len, most, MAX_SIZE));
     }
-    let mut tree = Tree::new(Destination {
+    let destination = Destination {
         root: root.to_owned(),
         name,
         overwrite: options.overwrite,
         sync: options.sync,
         is_tame: found,
         is_privileged: options.privileged,
-    })?;
+        deletes: options.delete,
+    };
+    if options.dry_run {
+        let target = Target::DryRun(DryRun::new(destination)?);
+        return Ok((target, Kept::default(), path));
+    }
+    let mut tree = Tree::new(destination)?;
     let kept = match blake3::Hash::from_hex(&welcome.manifest) {
         Ok(set) => tree.resume(&set, go_on)?,
         Err(_) => Kept::default(),

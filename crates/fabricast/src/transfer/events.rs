@@ -421,6 +421,8 @@ pub enum RecvEvent {
     },
     /// All bytes have arrived; the receiver proves and stores them.
     Storing,
+    /// In a dry run: what would be deleted, with all that it holds.
+    Surplus(ToldPath),
     /// A message that the user should see.
     Notice {
         /// The message.
@@ -444,12 +446,16 @@ pub struct RecvReport {
     /// Path of the file; `-`: it has gone to a stream.
     #[serde(serialize_with = "text::told")]
     pub path: PathBuf,
-    /// [`State::Verified`], or [`State::Received`] if the file has gone to a stream.
+    /// [`State::Verified`]; [`State::Received`] if the file has gone to a stream;
+    /// [`State::Refused`] after a dry run.
     pub state: State,
     /// Length of the file in bytes.
     pub len: u64,
     /// BLAKE3 of the hashes of all packs, in hexadecimal.
     pub root: String,
+    /// Number of entries that were deleted, because they were in directories of the set and not in
+    /// the set.
+    pub deleted: u64,
     /// Files that the sender could not read: everything else is here.
     pub failed: Vec<ToldPath>,
     /// Seconds from the start to the end.

@@ -20,7 +20,7 @@ use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
-use crate::error::Error;
+use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::pack::Pack;
 use crate::object::{Kept, PackRecord};
@@ -94,6 +94,10 @@ pub struct ReceiverSession<'a> {
     phase: Phase,
     /// Whether everything has arrived, and the user knows.
     is_here: bool,
+    /// Whether the user knows what would be deleted, and wants no more.
+    is_dry_run_over: bool,
+    /// Number of entries that were deleted.
+    deleted: u64,
     /// Files that the sender could not read.
     failed: Vec<PathBuf>,
     statistics: ReceiverStatistics,
@@ -176,6 +180,8 @@ impl<'a> ReceiverSession<'a> {
             node: NodeId(welcome.node),
             phase: Phase::Receiving,
             is_here: false,
+            is_dry_run_over: false,
+            deleted: 0,
             failed: Vec::new(),
             statistics: ReceiverStatistics::default(),
             progress: (now, 0),
@@ -207,7 +213,7 @@ impl<'a> ReceiverSession<'a> {
                 return Ok(self.report());
             }
             check(&self.options.interrupt)?;
-            if self.advance()? {
+            if self.advance()? || self.is_dry_run_over {
                 return Ok(self.report());
             }
             self.tick()?;
@@ -323,6 +329,7 @@ impl<'a> ReceiverSession<'a> {
                     self.packs.set(number, pack_table::Pack::Here);
                 }
                 Stored::Manifest => self.catching_up.has_manifest(),
+                Stored::Surplus(paths) => self.end_dry_run(paths),
                 Stored::Damaged(repair) => {
                     self.repair = Some(repair);
                     self.ask()?;
@@ -346,6 +353,18 @@ impl<'a> ReceiverSession<'a> {
                 _ => Error::io("talking to the sender", e),
             })
         })
+    }
+
+    /// Ends a dry run: tells the user what would be deleted, and the sender that nothing is wanted.
+    fn end_dry_run(&mut self, paths: Vec<PathBuf>) {
+        for path in paths {
+            let path = ToldPath::from(&*path);
+            (self.tell)(RecvEvent::Surplus(path));
+        }
+        let reason = "it only wanted to know what it would delete (a dry run)".into();
+        let code = exit::OK;
+        let _ = self.control.say(&ToSender::Failed { code, reason });
+        self.is_dry_run_over = true;
     }
 
     /// Handles that the sender is gone, or has removed this receiver. That is an error if the
@@ -546,6 +565,7 @@ impl<'a> ReceiverSession<'a> {
     fn safe(&mut self, finished: Finished) {
         self.failed = finished.failed;
         self.len = Some(finished.len);
+        self.deleted = finished.deleted;
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
@@ -648,11 +668,13 @@ impl<'a> ReceiverSession<'a> {
         RecvReport {
             path: self.path.clone(),
             state: match self.options.output {
+                _ if self.is_dry_run_over => State::Refused,
                 Some(_) => State::Received,
                 None => State::Verified,
             },
             len: self.len.unwrap_or(0),
             root: self.packs.root(),
+            deleted: self.deleted,
             failed: self
                 .failed
                 .iter()

@@ -43,6 +43,8 @@ pub enum Stored {
     Pack(u32),
     /// The manifest is complete.
     Manifest,
+    /// The manifest is complete, and this is a dry run: the paths that would be deleted.
+    Surplus(Vec<PathBuf>),
     /// A pack is damaged.
     Damaged(BlockRepair),
     /// The set is complete.
@@ -59,6 +61,8 @@ pub struct Finished {
     pub failed: Vec<PathBuf>,
     /// Bytes of all files.
     pub len: u64,
+    /// Number of entries that were deleted.
+    pub deleted: u64,
 }
 
 /// How long a set may become whose length is not known before.
@@ -221,7 +225,7 @@ impl Storing {
             }
         };
         match stored {
-            Stored::Proven => {}
+            Stored::Proven | Stored::Surplus(_) => {}
             Stored::Manifest => {
                 self.next = self.next.filter(|_| self.is_ordered);
                 self.give_early();
@@ -310,6 +314,7 @@ impl Work {
                     proof: secret.map(|secret| secret.proof(node).to_string()),
                     failed: self.target.failed(),
                     len: self.target.whole_len(),
+                    deleted: self.target.deleted(),
                 };
                 tell(Stored::Finished(finished), Vec::new());
             }
@@ -363,6 +368,9 @@ impl Work {
                     let digest = self.offered.digest;
                     if digest.is_some_and(|digest| digest != self.target.manifest().digest()) {
                         return Err(contradiction());
+                    }
+                    if let Some(surplus) = self.target.surplus()? {
+                        tell(Stored::Surplus(surplus), Vec::new());
                     }
                     tell(Stored::Manifest, Vec::new());
                 }

@@ -148,12 +148,21 @@ pub fn rename_new(directory: &OwnedFd, from: &Path, to: &Path) -> Result<(), Err
     Ok(())
 }
 
+/// Takes a name away, that of an empty directory or of anything else.
+pub fn unlink(directory: &OwnedFd, name: &Path, is_directory: bool) -> Result<(), Errno> {
+    let flags = match is_directory {
+        true => AtFlags::REMOVEDIR,
+        false => AtFlags::empty(),
+    };
+    sys::unlinkat(directory, name, flags)?;
+    #[cfg(test)]
+    note(|| Op::Remove(number(directory), name.into()));
+    Ok(())
+}
+
 /// Takes a name away. What cannot be removed stays.
 pub fn remove(directory: &OwnedFd, name: &Path) {
-    if sys::unlinkat(directory, name, AtFlags::empty()).is_ok() {
-        #[cfg(test)]
-        note(|| Op::Remove(number(directory), name.into()));
-    }
+    let _ = unlink(directory, name, false);
 }
 
 /// Waits until a file's bytes, or a directory's names, are on the disk.

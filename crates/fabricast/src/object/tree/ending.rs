@@ -21,8 +21,8 @@ use crate::text::shown;
 const FLUSHED: usize = 16;
 
 impl Tree {
-    /// Ends the set, after [`Tree::answer`]: links, owners, modes and times of directories, and the
-    /// flush of all that.
+    /// Ends the set, after [`Tree::answer`]: links, what is to be deleted, owners, modes and times
+    /// of directories, and the flush of all that.
     pub fn finish(&mut self) -> Result<(), Error> {
         if !self.is_complete() {
             return Err(absurd("it ends before all files are there"));
@@ -35,6 +35,9 @@ impl Tree {
                 Kind::HardLink(to) => self.make_link(entry, to)?,
                 _ => {}
             }
+        }
+        if self.destination.deletes {
+            self.deleted = self.delete_surplus()?;
         }
         // What is flushed is open by then: its mode may let nobody open it.
         let mut changed = self.touched()?;

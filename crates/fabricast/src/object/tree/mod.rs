@@ -14,6 +14,7 @@ mod naming;
 mod partial;
 mod ranges;
 mod resuming;
+mod surplus;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,7 @@ pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
 use self::ranges::Ranges;
+pub use self::surplus::DryRun;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, LEN_MAX, Secret, give_way, safe_name};
@@ -68,6 +70,16 @@ pub struct Destination {
     pub is_tame: bool,
     /// Whether set-user-ID and set-group-ID bits are kept.
     pub is_privileged: bool,
+    /// Whether what is in directories of the set and not in the set is deleted at the end.
+    pub deletes: bool,
+}
+
+impl Destination {
+    fn open(&self) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        sys::open(&self.root, flags, Mode::empty())
+            .map_err(|e| Error::io(format!("opening {}", self.root.display()), e))
+    }
 }
 
 /// The files and directories of a set that is received.
@@ -107,11 +119,26 @@ pub struct Tree {
     last_directory: Option<(u32, Arc<OwnedFd>)>,
     /// Directories that got names.
     touched: BTreeSet<u32>,
+    /// Number of entries that were deleted at the end.
+    deleted: u64,
     remaining: usize,
     /// Permissions that a file gets from no sender that may be anybody.
     umask: u32,
     /// Whether files may do without a name: without /proc they could never get one.
     may_be_nameless: bool,
+}
+
+/// The path of an entry relative to the destination, whose user may have named the top.
+fn relative(manifest: &Manifest, name: Option<&OsStr>, entry: u32) -> PathBuf {
+    let path = manifest.path(entry);
+    let path = Path::new(OsStr::from_bytes(&path));
+    match name {
+        Some(name) => {
+            let names = path.components().skip(1);
+            Path::new(name).components().chain(names).collect()
+        }
+        None => path.to_owned(),
+    }
 }
 
 /// The error for a sender that contradicts itself.
@@ -122,9 +149,7 @@ fn absurd(what: &str) -> Error {
 impl Tree {
     /// Opens the destination; the manifest comes by [`Tree::add_page`].
     pub fn new(destination: Destination) -> Result<Tree, Error> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = sys::open(&destination.root, flags, Mode::empty())
-            .map_err(|e| Error::io(format!("opening {}", destination.root.display()), e))?;
+        let root = destination.open()?;
         Ok(Tree {
             destination,
             root: Arc::new(root),
@@ -145,6 +170,7 @@ impl Tree {
             batch: Vec::new(),
             last_directory: None,
             touched: BTreeSet::new(),
+            deleted: 0,
             remaining: 0,
             umask: umask(),
             may_be_nameless: sys::stat("/proc/self/fd").is_ok(),
@@ -161,6 +187,11 @@ impl Tree {
         self.failed.iter().map(|file| self.path(*file)).collect()
     }
 
+    /// Number of entries that were deleted at the end.
+    pub fn deleted(&self) -> u64 {
+        self.deleted
+    }
+
     /// Whether every file of the manifest is complete or known to have failed.
     pub fn is_complete(&self) -> bool {
         self.remaining == 0
@@ -168,15 +199,8 @@ impl Tree {
 
     /// The path of an entry, relative to the destination.
     fn relative(&self, entry: u32) -> PathBuf {
-        let path = self.manifest.path(entry);
-        let path = Path::new(OsStr::from_bytes(&path));
-        match &self.destination.name {
-            Some(name) => {
-                let names = path.components().skip(1);
-                Path::new(name).components().chain(names).collect()
-            }
-            None => path.to_owned(),
-        }
+        let name = self.destination.name.as_deref();
+        relative(&self.manifest, name, entry)
     }
 
     /// The path of an entry, for people.

@@ -18,6 +18,7 @@ fn tree(root: &Path) -> Tree {
         sync: false,
         is_tame: false,
         is_privileged: false,
+        deletes: false,
     })
     .unwrap()
 }
