@@ -101,6 +101,7 @@ fn tree(root: &Path) -> Tree {
         sync: false,
         is_tame: false,
         is_privileged: false,
+        attributes: false,
         deletes: false,
     })
     .unwrap()
@@ -118,7 +119,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 
 #[cfg(test)]
 mod tests {
-    use fabricast::object::manifest::{Entry, Kind, TOP};
+    use fabricast::object::manifest::{Attributes, Entry, Kind, Special, TOP};
     use fabricast::object::pack::{Pack, Piece};
     use fabricast_proto::rng::Rng;
 
@@ -136,6 +137,10 @@ mod tests {
                 mtime: 7,
                 mtime_ns: 7,
                 owner: (u32::MAX, u32::MAX),
+                attributes: match *name {
+                    "m" => Attributes::from([((*b"user.x").into(), (*b"value").into())]),
+                    _ => Attributes::new(),
+                },
             };
             manifest.add(entry).unwrap();
         }
@@ -156,6 +161,11 @@ mod tests {
             manifest(&[(TOP, "d", link()), (TOP, "e", Kind::File(10))]),
             manifest(&[(TOP, "e", Kind::Directory), (0, "s", Kind::Directory)]),
             manifest(&[(TOP, "s", Kind::Stream)]),
+            manifest(&[
+                (TOP, "d", Kind::Directory),
+                (0, "p", Kind::Special(Special::Fifo)),
+                (0, "m", Kind::File(10)),
+            ]),
         ]
     }
 

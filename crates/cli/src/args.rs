@@ -294,9 +294,13 @@ pub struct Recv {
     /// Where it goes: a directory, which is made if it does not exist
     #[arg(long, value_name = "DEST", conflicts_with = "dest")]
     pub dir: Option<PathBuf>,
-    /// Keep set-user-ID, set-group-ID and sticky bits
+    /// Set set-user-ID, set-group-ID and sticky bits; make devices and FIFOs that the sender sends;
+    /// with --xattrs, set also extended attributes that only root may set
     #[arg(long)]
     pub privileged: bool,
+    /// Set the extended attributes that the sender sends: user.*
+    #[arg(long)]
+    pub xattrs: bool,
     /// The sender, by name or address [default: on a terminal, listen for senders and ask]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub from: Option<String>,

@@ -258,7 +258,8 @@ impl<'a> Copy<'a> {
         ];
         let flags = [
             (args.force, "--force"),
-            (args.privileged, "--privileged"),
+            (args.how.privileged, "--privileged"),
+            (args.how.xattrs, "--xattrs"),
             (args.delete, "--delete"),
             (args.no_sync, "--no-sync"),
         ];

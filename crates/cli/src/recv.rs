@@ -51,6 +51,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         into_directory: args.dir.is_some(),
         output,
         privileged: args.privileged,
+        attributes: args.xattrs,
         overwrite: args.force,
         delete: args.delete,
         dry_run: args.dry_run,
@@ -90,6 +91,12 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 report.seconds,
                 units::bits(rate)
             ));
+            if report.special > 0 {
+                out.say(&format!(
+                    "{} devices and FIFOs are not made without --privileged and --from",
+                    report.special
+                ));
+            }
             if report.deleted > 0 {
                 out.say(&format!("{} files and directories deleted", report.deleted));
             }

@@ -12,8 +12,8 @@ use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::interface::{self, Interface};
-use fabricast::object::SourceSet;
-use fabricast::object::manifest::Kind;
+use fabricast::object::manifest::{Kind, Special};
+use fabricast::object::{Selection, SourceSet};
 use fabricast::text::{ToldPath, escaped};
 use fabricast::transfer::{self, By, SendEvent};
 use fabricast_console::units;
@@ -71,7 +71,7 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
     let mut notices = Vec::new();
     let set = match source(sources, how) {
         Ok(transfer::Source::Paths(paths)) => {
-            SourceSet::list(paths, &how.exclude, &mut |text| notices.push(text))
+            SourceSet::list(paths, &selection(how), &mut |text| notices.push(text))
         }
         Ok(transfer::Source::Stream { input, name }) => SourceSet::stream(input, name),
         Err(error) => Err(error),
@@ -91,6 +91,8 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
             Kind::Symlink(_) => ("symlink", Some(0)),
             Kind::HardLink(_) => ("hard link", Some(0)),
             Kind::Stream => ("stream", None),
+            Kind::Special(Special::Fifo) => ("fifo", Some(0)),
+            Kind::Special(_) => ("device", Some(0)),
         };
         let path = ToldPath::from(&*path);
         out.result(
@@ -106,6 +108,14 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
     out.code(exit::OK)
 }
 
+fn selection(how: &args::Sending) -> Selection {
+    Selection {
+        exclude: how.exclude.clone(),
+        attributes: how.xattrs,
+        special: how.privileged,
+    }
+}
+
 /// The options of a sender, but for those that `send` and `copy` choose each in its own way.
 pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>) -> SendOptions {
     let defaults = SendOptions::default();
@@ -119,7 +129,7 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
             args::Reach::Unicast => ReachRule::Unicast,
         },
         start,
-        exclude: how.exclude.clone(),
+        selection: selection(how),
         scheme: match how.checksum {
             args::Checksum::None => how.scheme.clone(),
             args::Checksum::Additive => format!("{}+additive", how.scheme),

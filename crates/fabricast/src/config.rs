@@ -15,6 +15,7 @@ pub use crate::bootstrap::announce::Offer;
 use crate::bootstrap::{self, PreSharedKey};
 use crate::error::{Error, NetworkError};
 use crate::interface::Interface;
+use crate::object::Selection;
 use crate::pattern::Pattern;
 use crate::setting::{
     DATAGRAM, INJECT_CORRUPTION, INJECT_DELAY, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS,
@@ -311,8 +312,8 @@ pub struct SendOptions {
     /// The receivers that are admitted, by name, each with the key that it has to show. A key is
     /// good for one admission. `None`: any receiver is admitted.
     pub keys: Option<BTreeMap<String, PreSharedKey>>,
-    /// Names that are not sent from within directories.
-    pub exclude: Vec<Pattern>,
+    /// What is sent of the sources.
+    pub selection: Selection,
     /// The caller sets this to true to give up the transfer.
     pub interrupt: Arc<AtomicBool>,
 }
@@ -336,7 +337,7 @@ impl Default for SendOptions {
             patience: Duration::from_secs(10),
             announce: true,
             keys: None,
-            exclude: Vec::new(),
+            selection: Selection::default(),
             interrupt: Arc::default(),
         }
     }
@@ -389,8 +390,11 @@ pub struct RecvOptions {
     /// pipe, or any open file. The receiver has to be there from the start, and has *received* the
     /// file at the end: what becomes of the bytes, nobody can verify.
     pub output: Option<Arc<File>>,
-    /// Whether set-user-ID, set-group-ID and sticky bits are kept.
+    /// Whether set-user-ID, set-group-ID and sticky bits are kept, devices and FIFOs are made, and
+    /// extended attributes are set that only root may set.
     pub privileged: bool,
+    /// Whether extended attributes are set.
+    pub attributes: bool,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
     /// Whether what is in directories of the set and not in the set is deleted at the end.
@@ -434,6 +438,7 @@ impl RecvOptions {
             into_directory: false,
             output: None,
             privileged: false,
+            attributes: false,
             overwrite: false,
             delete: false,
             dry_run: false,

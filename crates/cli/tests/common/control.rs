@@ -214,6 +214,7 @@ pub fn entry(parent: u32, name: &[u8], kind: Kind, mode: u16) -> Entry {
         mtime: 1_000_000_000,
         mtime_ns: 0,
         owner: (0, 0),
+        attributes: Default::default(),
     }
 }
 

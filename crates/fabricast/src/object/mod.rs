@@ -136,7 +136,7 @@ pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::Repacker;
-pub use source_set::SourceSet;
+pub use source_set::{Selection, SourceSet};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
 pub use tree::{Destination, DryRun, Kept, Tree};
@@ -182,7 +182,7 @@ pub(crate) mod testing {
     use std::time::Duration;
 
     use super::pack::{Content, Header, Pack, Piece};
-    use super::{Packed, Packer, SourceSet};
+    use super::{Packed, Packer, Selection, SourceSet};
     use crate::waker::Waker;
 
     use super::Memory;
@@ -220,7 +220,7 @@ pub(crate) mod testing {
 
     /// Lists these sources, about which there is nothing to tell.
     pub fn set_of(sources: &[PathBuf]) -> Arc<SourceSet> {
-        let set = SourceSet::list(sources, &[], &mut |text| panic!("{text}"));
+        let set = SourceSet::list(sources, &Selection::default(), &mut |text| panic!("{text}"));
         Arc::new(set.unwrap())
     }
 

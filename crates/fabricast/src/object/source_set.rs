@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{self as sys, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::manifest::{Entry, Kind, Manifest, TOP};
+use super::manifest::{Attributes, Entry, Kind, Manifest, Special, TOP};
 use super::{Challenge, LEN_MAX, Secret, poisoned};
 use crate::error::Error;
 use crate::pattern::Pattern;
@@ -107,6 +107,44 @@ fn special(found: FileType) -> Option<&'static str> {
     }
 }
 
+/// What is sent of the sources, and what of it.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Names that are not sent from within directories.
+    pub exclude: Vec<Pattern>,
+    /// Whether extended attributes are sent, but those of the system (access control lists).
+    pub attributes: bool,
+    /// Whether devices and FIFOs in directories are sent.
+    pub special: bool,
+}
+
+/// The extended attributes of an entry that is no symbolic link.
+fn attributes(path: &Path) -> Result<Attributes, Errno> {
+    let mut found = Attributes::new();
+    let list = |size| {
+        let mut names = vec![0; size];
+        let len = sys::llistxattr(path, &mut names[..])?;
+        names.truncate(len);
+        Ok(names)
+    };
+    let names: Vec<u8> = match list(1 << 16) {
+        Err(Errno::OPNOTSUPP) => return Ok(found),
+        names => names?,
+    };
+    for name in names.split(|b| *b == 0) {
+        if name.is_empty() || name.starts_with(b"system.") {
+            continue;
+        }
+        let mut value = vec![0; 1 << 16];
+        match sys::lgetxattr(path, name, &mut value[..]) {
+            Ok(len) => _ = found.insert(name.into(), value[..len].into()),
+            Err(Errno::NODATA) => {} // removed just now
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
 /// Lists what is sent.
 struct Listing<'a> {
     manifest: Manifest,
@@ -114,7 +152,7 @@ struct Listing<'a> {
     starts: Vec<u64>,
     /// Files with several names: device and inode, and the entry that came first.
     links: HashMap<(u64, u64), u32>,
-    exclude: &'a [Pattern],
+    selection: &'a Selection,
     tell: &'a mut dyn FnMut(String),
 }
 
@@ -133,6 +171,15 @@ impl Listing<'_> {
                 Some(first) if meta.nlink() > 1 => Kind::HardLink(*first),
                 _ => Kind::File(meta.len()),
             },
+            t if self.selection.special && !t.is_socket() => {
+                let device = meta.rdev();
+                let (major, minor) = (sys::major(device), sys::minor(device));
+                Kind::Special(match t {
+                    t if t.is_fifo() => Special::Fifo,
+                    t if t.is_char_device() => Special::Character(major, minor),
+                    _ => Special::Block(major, minor),
+                })
+            }
             t => {
                 let what = special(t).unwrap_or("nothing that can be sent");
                 (self.tell)(format!("{} is {what}: it is not sent", shown(path)));
@@ -140,6 +187,16 @@ impl Listing<'_> {
             }
         };
         let number = self.manifest.entries().len() as u32;
+        let has_some = matches!(kind, Kind::File(_) | Kind::Directory);
+        let attributes = match self.selection.attributes && has_some {
+            true => attributes(path).map_err(|e| {
+                Error::io(
+                    format!("reading the extended attributes of {}", shown(path)),
+                    e,
+                )
+            })?,
+            false => Attributes::new(),
+        };
         let is_file = matches!(kind, Kind::File(_));
         let is_directory = kind == Kind::Directory;
         if is_file && meta.nlink() > 1 {
@@ -155,6 +212,7 @@ impl Listing<'_> {
             mtime: meta.mtime(),
             mtime_ns: meta.mtime_nsec().clamp(0, 999_999_999) as u32,
             owner: (meta.uid(), meta.gid()),
+            attributes,
         };
         self.manifest.add(entry).map_err(|why| {
             let why = match why.0 {
@@ -183,7 +241,12 @@ impl Listing<'_> {
         for name in names {
             let below = path.join(&name);
             let text = name.to_string_lossy();
-            if self.exclude.iter().any(|pattern| pattern.matches(&text)) {
+            if self
+                .selection
+                .exclude
+                .iter()
+                .any(|pattern| pattern.matches(&text))
+            {
                 continue;
             }
             match below.symlink_metadata() {
@@ -197,12 +260,12 @@ impl Listing<'_> {
 }
 
 impl SourceSet {
-    /// Lists `sources` and what lies below them, without what matches a pattern of `exclude`. A
+    /// Lists `sources` and what lies below them, as far as `selection` says. A
     /// symbolic link among `sources` is followed, others are sent as links. `tell` gets messages
     /// for the user.
     pub fn list(
         sources: &[PathBuf],
-        exclude: &[Pattern],
+        selection: &Selection,
         tell: &mut dyn FnMut(String),
     ) -> Result<SourceSet, Error> {
         let mut listing = Listing {
@@ -210,7 +273,7 @@ impl SourceSet {
             versions: Vec::new(),
             starts: Vec::new(),
             links: HashMap::new(),
-            exclude,
+            selection,
             tell,
         };
         let mut tops = Vec::new();
@@ -256,6 +319,7 @@ impl SourceSet {
             mtime: now.as_secs() as i64,
             mtime_ns: now.subsec_nanos(),
             owner: (user.as_raw(), group.as_raw()),
+            attributes: Attributes::new(),
         };
         let named = manifest.add(entry);
         named.map_err(|_| Error::Usage(format!("{name:?} is no name for a file")))?;
@@ -544,8 +608,11 @@ mod tests {
         std::fs::write(&alone, "1").unwrap();
         let mut told = Vec::new();
         let sources = [top.clone(), alone.clone()];
-        let exclude = ["*.tmp".parse().unwrap()];
-        let set = SourceSet::list(&sources, &exclude, &mut |text| told.push(text)).unwrap();
+        let selection = Selection {
+            exclude: vec!["*.tmp".parse().unwrap()],
+            ..Selection::default()
+        };
+        let set = SourceSet::list(&sources, &selection, &mut |text| told.push(text)).unwrap();
         assert!(told[0].contains("fifo is a FIFO"), "{told:?}");
         let listed: Vec<(PathBuf, Kind)> = (0..)
             .zip(set.manifest().entries())
@@ -581,7 +648,9 @@ mod tests {
             ),
         ];
         for (sources, why) in cases {
-            let error = SourceSet::list(&sources, &[], &mut |_| {}).err().unwrap();
+            let error = SourceSet::list(&sources, &Selection::default(), &mut |_| {})
+                .err()
+                .unwrap();
             assert!(error.to_string().contains(why), "{error}");
         }
         std::fs::remove_dir_all(dir).unwrap();

@@ -172,6 +172,7 @@ mod tests {
             mtime: 0,
             mtime_ns: 0,
             owner: (0, 0),
+            attributes: Default::default(),
         };
         manifest.add(entry).unwrap();
         manifest.put_page(0, &mut page);

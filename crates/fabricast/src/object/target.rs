@@ -98,6 +98,14 @@ impl Target {
         }
     }
 
+    /// Number of devices and FIFOs that were not made.
+    pub fn special(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.special(),
+            Target::Stream(_) | Target::DryRun(_) => 0,
+        }
+    }
+
     /// The paths that would be deleted, in a dry run whose manifest is complete.
     pub fn surplus(&self) -> Result<Option<Vec<PathBuf>>, Error> {
         match self {

@@ -612,6 +612,7 @@ mod tests {
 
     use super::*;
     use crate::bootstrap::message::Hello;
+    use crate::object::Selection;
     use crate::object::testing::scratch;
 
     /// Calls `act` with a sender that listens and that no receiver has connected to.
@@ -620,7 +621,7 @@ mod tests {
         std::fs::write(dir.join("f"), "bytes").unwrap();
         (options.announce, options.port) = (false, 0);
         options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
-        let set = SourceSet::list(&[dir.join("f")], &[], &mut |_| ()).unwrap();
+        let set = SourceSet::list(&[dir.join("f")], &Selection::default(), &mut |_| ()).unwrap();
         let set = Arc::new(set);
         let index = Arc::new(PackIndex::new(set.clone()));
         let waker = Waker::new().unwrap();

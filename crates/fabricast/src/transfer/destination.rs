@@ -135,6 +135,7 @@ pub fn prepare(
         sync: options.sync,
         is_tame: found,
         is_privileged: options.privileged,
+        attributes: options.attributes,
         deletes: options.delete,
     };
     if options.dry_run {

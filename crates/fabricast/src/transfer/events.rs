@@ -456,6 +456,8 @@ pub struct RecvReport {
     /// Number of entries that were deleted, because they were in directories of the set and not in
     /// the set.
     pub deleted: u64,
+    /// Number of devices and FIFOs that were not made.
+    pub special: u64,
     /// Files that the sender could not read: everything else is here.
     pub failed: Vec<ToldPath>,
     /// Seconds from the start to the end.

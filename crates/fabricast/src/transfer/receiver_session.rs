@@ -98,6 +98,8 @@ pub struct ReceiverSession<'a> {
     is_dry_run_over: bool,
     /// Number of entries that were deleted.
     deleted: u64,
+    /// Number of devices and FIFOs that were not made.
+    special: u64,
     /// Files that the sender could not read.
     failed: Vec<PathBuf>,
     statistics: ReceiverStatistics,
@@ -182,6 +184,7 @@ impl<'a> ReceiverSession<'a> {
             is_here: false,
             is_dry_run_over: false,
             deleted: 0,
+            special: 0,
             failed: Vec::new(),
             statistics: ReceiverStatistics::default(),
             progress: (now, 0),
@@ -565,7 +568,7 @@ impl<'a> ReceiverSession<'a> {
     fn safe(&mut self, finished: Finished) {
         self.failed = finished.failed;
         self.len = Some(finished.len);
-        self.deleted = finished.deleted;
+        (self.deleted, self.special) = (finished.deleted, finished.special);
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
@@ -675,6 +678,7 @@ impl<'a> ReceiverSession<'a> {
             len: self.len.unwrap_or(0),
             root: self.packs.root(),
             deleted: self.deleted,
+            special: self.special,
             failed: self
                 .failed
                 .iter()

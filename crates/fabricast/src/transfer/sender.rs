@@ -43,7 +43,7 @@ impl Source<'_> {
         match self {
             Source::Paths(paths) => {
                 let mut notice = |text| tell(SendEvent::Notice { text });
-                SourceSet::list(paths, &options.exclude, &mut notice)
+                SourceSet::list(paths, &options.selection, &mut notice)
             }
             Source::Stream { .. } if options.slow == Slow::Demote => Err(Error::Usage(format!(
                 "standard input is read once, so a receiver that is too slow for the others cannot \

@@ -63,6 +63,8 @@ pub struct Finished {
     pub len: u64,
     /// Number of entries that were deleted.
     pub deleted: u64,
+    /// Number of devices and FIFOs that were not made.
+    pub special: u64,
 }
 
 /// How long a set may become whose length is not known before.
@@ -315,6 +317,7 @@ impl Work {
                     failed: self.target.failed(),
                     len: self.target.whole_len(),
                     deleted: self.target.deleted(),
+                    special: self.target.special(),
                 };
                 tell(Stored::Finished(finished), Vec::new());
             }

@@ -8,9 +8,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    self as sys, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, ResolveFlags, Timestamps,
+    self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags,
+    Timestamps, XattrFlags,
 };
 use rustix::io::Errno;
+
+use crate::object::manifest::Special;
 
 #[cfg(test)]
 use super::tests::recorder::{Op, note, number};
@@ -112,6 +115,30 @@ pub fn link_to(target: &Path, directory: &OwnedFd, name: &Path) -> Result<(), Er
     #[cfg(test)]
     note(|| Op::Symlink(number(directory), name.into(), target.into()));
     Ok(())
+}
+
+/// The type and the device number of what is neither a file nor a directory nor a link.
+pub fn special(what: Special) -> (FileType, sys::Dev) {
+    match what {
+        Special::Fifo => (FileType::Fifo, 0),
+        Special::Character(major, minor) => (FileType::CharacterDevice, sys::makedev(major, minor)),
+        Special::Block(major, minor) => (FileType::BlockDevice, sys::makedev(major, minor)),
+    }
+}
+
+/// Makes a device or a FIFO, where nothing is.
+pub fn make_special(what: Special, directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    let (kind, device) = special(what);
+    sys::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
+}
+
+/// Sets an extended attribute of a file or directory, unless it has this value.
+pub fn set_attribute(file: impl AsFd, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    let mut there = vec![0; value.len() + 1];
+    match sys::fgetxattr(&file, name, &mut there[..]) {
+        Ok(len) if there[..len] == *value => Ok(()),
+        _ => sys::fsetxattr(file, name, value, XattrFlags::empty()),
+    }
 }
 
 /// Gives a file without a name one, where nothing is.

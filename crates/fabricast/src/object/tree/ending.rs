@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{self as sys, AtFlags, OFlags};
+use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Tree, absurd, disk};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
-use crate::object::manifest::{Kind, TOP};
+use crate::object::manifest::{Kind, Special, TOP};
 use crate::text::shown;
 
 /// More files and directories than this are flushed by flushing their file system.
@@ -33,6 +33,7 @@ impl Tree {
                 Kind::Symlink(target) => self.make_symlink(entry, &target)?,
                 Kind::HardLink(to) if self.failed.contains(&to) => _ = self.failed.insert(entry),
                 Kind::HardLink(to) => self.make_link(entry, to)?,
+                Kind::Special(what) if self.makes_special() => self.make_special(entry, what)?,
                 _ => {}
             }
         }
@@ -79,6 +80,26 @@ impl Tree {
         // Not every file system keeps times of links.
         let _ = sys::utimensat(&*directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
         Ok(())
+    }
+
+    fn make_special(&mut self, entry: u32, what: Special) -> Result<(), Error> {
+        let directory = self.directory_of(entry)?;
+        if !self.ours.contains(&entry) {
+            self.place_link(entry, &directory, |name| {
+                disk::make_special(what, &directory, name)
+            })?;
+        }
+        let (name, times) = (self.name(entry), self.times(entry));
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = sys::openat(&*directory, &name, flags, Mode::empty());
+        let opened = opened.map_err(|e| self.error(entry, "opening", e))?;
+        if let Some((user, group)) = self.owner(entry) {
+            let _ = sys::chownat(&opened, "", user, group, AtFlags::EMPTY_PATH);
+        }
+        // What is open by its path alone can be changed by the path of the descriptor.
+        let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        let _ = sys::utimensat(&*directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        sys::chmod(path, self.mode(entry)).map_err(|e| self.error(entry, "setting mode of", e))
     }
 
     fn make_link(&mut self, entry: u32, to: u32) -> Result<(), Error> {

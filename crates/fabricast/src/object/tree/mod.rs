@@ -68,8 +68,11 @@ pub struct Destination {
     /// Whether the sender may be anybody. Then nobody but the owner may write what it sends, the
     /// umask holds, and no file at the top is executable.
     pub is_tame: bool,
-    /// Whether set-user-ID and set-group-ID bits are kept.
+    /// Whether set-user-ID and set-group-ID bits are kept, devices and FIFOs are made, and extended
+    /// attributes are set that only root may set.
     pub is_privileged: bool,
+    /// Whether extended attributes are set.
+    pub attributes: bool,
     /// Whether what is in directories of the set and not in the set is deleted at the end.
     pub deletes: bool,
 }
@@ -121,6 +124,8 @@ pub struct Tree {
     touched: BTreeSet<u32>,
     /// Number of entries that were deleted at the end.
     deleted: u64,
+    /// Number of devices and FIFOs that are not made.
+    special: u64,
     remaining: usize,
     /// Permissions that a file gets from no sender that may be anybody.
     umask: u32,
@@ -171,6 +176,7 @@ impl Tree {
             last_directory: None,
             touched: BTreeSet::new(),
             deleted: 0,
+            special: 0,
             remaining: 0,
             umask: umask(),
             may_be_nameless: sys::stat("/proc/self/fd").is_ok(),
@@ -190,6 +196,16 @@ impl Tree {
     /// Number of entries that were deleted at the end.
     pub fn deleted(&self) -> u64 {
         self.deleted
+    }
+
+    /// Number of devices and FIFOs that were not made.
+    pub fn special(&self) -> u64 {
+        self.special
+    }
+
+    /// Whether devices and FIFOs are made: a sender that may be anybody gets none.
+    fn makes_special(&self) -> bool {
+        self.destination.is_privileged && !self.destination.is_tame
     }
 
     /// Whether every file of the manifest is complete or known to have failed.
@@ -340,6 +356,10 @@ impl Tree {
     /// Makes a directory, or checks that the place of another entry is free.
     fn make_place(&mut self, entry: u32) -> Result<(), Error> {
         let is_directory = self.entry(entry).kind == Kind::Directory;
+        if matches!(self.entry(entry).kind, Kind::Special(_)) && !self.makes_special() {
+            self.special += 1;
+            return Ok(());
+        }
         let directory = self.directory_of(entry)?;
         let name = self.name(entry);
         if is_directory {

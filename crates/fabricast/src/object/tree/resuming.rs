@@ -213,6 +213,10 @@ impl Tree {
                 to.is_some_and(|to| *to.as_bytes() == *target)
             }
             Kind::Directory | Kind::Stream => false,
+            Kind::Special(special) => {
+                let (kind, device) = disk::special(special);
+                FileType::from_raw_mode(there.st_mode) == kind && there.st_rdev == device
+            }
             Kind::File(_) | Kind::HardLink(_) => {
                 is_file
                     && there.st_size as u64 == len

@@ -18,6 +18,7 @@ fn tree(root: &Path) -> Tree {
         sync: false,
         is_tame: false,
         is_privileged: false,
+        attributes: false,
         deletes: false,
     })
     .unwrap()
@@ -32,6 +33,7 @@ fn entry(parent: u32, name: &str, kind: Kind, mode: u16) -> Entry {
         mtime: 1_000_000_000,
         mtime_ns: 5,
         owner: (u32::MAX, u32::MAX),
+        attributes: Default::default(),
     }
 }
 
