@@ -30,6 +30,10 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
     };
     let dest = args.dir.as_ref().or(args.dest.as_ref()).cloned();
     let dest = dest.unwrap_or_default(); // clap requires one of them
+    if is_stdout && args.delete {
+        let text = "with --delete name a directory: nothing is deleted on standard output";
+        return out.error(&Error::Usage(text.into()));
+    }
     let output = match is_stdout.then(stdout).transpose() {
         Ok(output) => output,
         Err(error) => return out.error(&error),
@@ -118,6 +122,11 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
 
 /// Standard output, to write a file to.
 fn stdout() -> Result<Arc<File>, Error> {
+    if std::io::stdout().is_terminal() {
+        let text = "standard output is a terminal, which the sender's bytes could control: name a \
+                    file, or send them on to another program with |";
+        return Err(Error::Usage(text.into()));
+    }
     let file = std::io::stdout().as_fd().try_clone_to_owned();
     let file = file.map_err(|e| Error::io("opening standard output", e))?;
     Ok(Arc::new(file.into()))

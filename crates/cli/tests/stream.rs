@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
+use common::control::{Peer, ip};
 use common::tree::{recv, send};
 use common::{Run, Scratch, receiver};
 use rustix::process::Signal;
+use serde_json::json;
 
 /// Arguments of a sender on the loopback.
 const SEND: [&str; 7] = [
@@ -302,4 +304,28 @@ fn what_ends_badly_leaves_nothing() {
     sender.end().expect(4);
     pouring.join().unwrap();
     assert_eq!(dir.names(), [""; 0]);
+}
+
+/// A sender that lets a stream begin in the midst would have it keep all that follows.
+#[test]
+fn a_sender_that_lies_about_the_start_is_given_up() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (sink, _read) = sink(&address, "sink", &[]);
+    let mut peer = Peer::accept(&listener);
+    peer.welcome("x", 10);
+    peer.until("prepared");
+    peer.say(json!({
+        "say": "start", "group": null, "root": ip(address), "chunk": 1000, "window": 64,
+        "members": [0, 1], "scheme": "auto", "addresses": [], "late": true,
+    }));
+    let failed = peer.until("failed");
+    assert!(
+        failed["reason"]
+            .as_str()
+            .unwrap()
+            .contains("not a fabricast sender"),
+        "{failed}"
+    );
+    sink.end().expect(8);
 }

@@ -66,6 +66,12 @@ fn bad_usage_says_so() {
         (&["recv"], 2, "DEST"),
         (&["recv", "-"], 2, "--from HOST, or take a file"),
         (
+            &["recv", "-", "--from", "h", "--delete"],
+            2,
+            "with --delete name a directory",
+        ),
+        (&["recv", "x", "--any", "--delete"], 2, "--from"),
+        (
             &["recv", "x"],
             2,
             "--from HOST, or take a file by its name with --name",

@@ -22,6 +22,15 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
     if options.output.is_some() {
         return Ok(());
     }
+    if options.into_directory && options.dry_run {
+        return match dest.is_dir() {
+            true => Ok(()),
+            false => Err(Error::Usage(format!(
+                "there is no directory {}",
+                dest.display()
+            ))),
+        };
+    }
     if options.into_directory {
         return match std::fs::create_dir(dest) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists && dest.is_dir() => Ok(()),

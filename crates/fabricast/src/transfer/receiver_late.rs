@@ -41,7 +41,7 @@ impl ReceiverSession<'_> {
 
     /// Leaves the group, since the sender says so. What was posted has not come.
     pub(super) fn leave_group(&mut self) -> Result<(), Error> {
-        if self.options.output.is_some() {
+        if self.is_ordered() {
             return Err(strange()); // it takes nothing out of order, and the sender knows that
         }
         let left = Command::GroupRemove(ALL);

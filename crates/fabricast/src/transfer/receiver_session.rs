@@ -554,6 +554,11 @@ impl<'a> ReceiverSession<'a> {
         self.ask()
     }
 
+    /// Whether packs are stored in their order alone.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.is_stream || self.options.output.is_some()
+    }
+
     /// Tells the sender which packs of a stream it need not keep for this receiver.
     fn tell_proven(&mut self) -> Result<(), Error> {
         if !self.is_stream || self.proven == self.proven_told {

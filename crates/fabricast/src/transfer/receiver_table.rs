@@ -197,6 +197,9 @@ pub struct Member {
     pub has_said: bool,
     /// Packs of a stream that it has proven: all before this number.
     pub proven: u32,
+    /// Since when the sender keeps as much of a stream as it may because this receiver has not
+    /// proven it.
+    pub unproven: Option<Instant>,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
     /// Since when it has been far behind the fastest receiver.
@@ -242,6 +245,7 @@ impl Member {
             lacks: Lacks::default(),
             has_said: true,
             proven: 0,
+            unproven: None,
             sent: 0,
             behind: None,
             knows_end: false,
@@ -328,7 +332,10 @@ impl Member {
             ],
             _ => [None; 3],
         };
-        std::iter::once(placing).chain(told.into_iter().flatten())
+        let limit = patience.max(PATIENCE_STORING);
+        let proving = self.unproven.map(|since| stands(since, limit));
+        let all = std::iter::once(placing).chain(told.into_iter().flatten());
+        all.chain(proving)
     }
 
     /// The receiver's line of the table.
@@ -407,6 +414,31 @@ mod tests {
             work.said(now, done(second));
             exceeded.map(|limit| (second, limit))
         })
+    }
+
+    /// It could acknowledge everything and prove nothing, and hold the sender of a stream for ever.
+    #[test]
+    fn who_does_not_prove_a_stream_is_slow() {
+        let hello = Hello {
+            version: 5,
+            name: "x".into(),
+            address: (std::net::Ipv4Addr::UNSPECIFIED.into(), 1).into(),
+            datagram: 1472,
+            window_bytes: 1 << 24,
+            stream: false,
+            nonce: None,
+        };
+        let at = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut member = Member::new(PeerKey::default(), NodeId(1), at, at, hello);
+        member.stage = Stage::Receiving;
+        let now = Instant::now();
+        let is_slow = |member: &Member, seconds: u32| {
+            let waits = member.waits(now + seconds * S, 10 * S, None, None);
+            waits.into_iter().any(|wait| wait.exceeds(1))
+        };
+        assert!(!is_slow(&member, 100));
+        member.unproven = Some(now);
+        assert!(!is_slow(&member, 10) && is_slow(&member, 11));
     }
 
     #[test]

@@ -263,13 +263,31 @@ impl<'a> SenderSession<'a> {
     pub(super) fn is_full(&self) -> bool {
         let start = &self.plan.start;
         let window = u64::from(start.window) * u64::from(start.payload_size);
-        // A receiver that has acknowledged packs of a stream and not proven them holds as many
-        // bytes at most.
-        let (kept, kept_bytes) = self.index.kept();
         self.held >= window + PACK_MAX as u64
-            || kept_bytes >= window + 3 * PACK_MAX as u64
-            || kept >= KEPT_MAX
+            || self.keeps_all()
             || self.driver.node().unsent(ALL) >= UNSENT
+    }
+
+    /// Whether the sender keeps as much of a stream as it may. An honest receiver that has
+    /// acknowledged packs and not proven them yet has fewer.
+    fn keeps_all(&self) -> bool {
+        let start = &self.plan.start;
+        let window = u64::from(start.window) * u64::from(start.payload_size);
+        let (packs, bytes) = self.index.kept();
+        packs >= KEPT_MAX || bytes >= window + 3 * PACK_MAX as u64
+    }
+
+    /// Notes since when receivers hold a stream back because they have not proven what they got.
+    fn watch_proofs(&mut self, now: Instant) {
+        let keeps_all = self.keeps_all();
+        let active = self.admission.members.iter().filter(|m| m.active());
+        let least = active.map(|m| m.proven).min();
+        for member in &mut self.admission.members {
+            match keeps_all && Some(member.proven) == least {
+                true => _ = member.unproven.get_or_insert(now),
+                false => member.unproven = None,
+            }
+        }
     }
 
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
@@ -500,9 +518,9 @@ impl<'a> SenderSession<'a> {
                 }
             }
             (ToSender::Proven { packs }, Stage::Receiving | Stage::Storing(_))
-                if self.set.is_stream() && (member.proven..=self.packs.0).contains(&packs) =>
+                if self.set.is_stream() && packs > member.proven && packs <= self.packs.0 =>
             {
-                member.proven = packs;
+                (member.proven, member.unproven) = (packs, None);
                 self.release_proven();
             }
             (ToSender::Working { done }, Stage::Receiving) if told => {
@@ -616,6 +634,7 @@ impl<'a> SenderSession<'a> {
         self.ticked = Some(now);
         self.admission.expire(now, self.tell);
         self.count_receivers();
+        self.watch_proofs(now);
         let joining = match self.phase {
             Phase::Joining(since) => Some(since),
             _ => None,
