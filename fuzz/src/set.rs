@@ -101,6 +101,8 @@ fn tree(root: &Path) -> Tree {
         sync: false,
         is_tame: false,
         is_privileged: false,
+        attributes: false,
+        deletes: false,
     })
     .unwrap()
 }
@@ -117,7 +119,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 
 #[cfg(test)]
 mod tests {
-    use fabricast::object::manifest::{Entry, Kind, TOP};
+    use fabricast::object::manifest::{Attributes, Entry, Kind, Special, TOP};
     use fabricast::object::pack::{Pack, Piece};
     use fabricast_proto::rng::Rng;
 
@@ -135,6 +137,10 @@ mod tests {
                 mtime: 7,
                 mtime_ns: 7,
                 owner: (u32::MAX, u32::MAX),
+                attributes: match *name {
+                    "m" => Attributes::from([((*b"user.x").into(), (*b"value").into())]),
+                    _ => Attributes::new(),
+                },
             };
             manifest.add(entry).unwrap();
         }
@@ -154,6 +160,12 @@ mod tests {
             ]),
             manifest(&[(TOP, "d", link()), (TOP, "e", Kind::File(10))]),
             manifest(&[(TOP, "e", Kind::Directory), (0, "s", Kind::Directory)]),
+            manifest(&[(TOP, "s", Kind::Stream)]),
+            manifest(&[
+                (TOP, "d", Kind::Directory),
+                (0, "p", Kind::Special(Special::Fifo)),
+                (0, "m", Kind::File(10)),
+            ]),
         ]
     }
 
@@ -181,6 +193,10 @@ mod tests {
                 70,
             ),
             (Content::Pieces(vec![piece(1, 0, 10, true)]), 10),
+            (
+                Content::Pieces(vec![piece(0, 0, 10, false), piece(0, 10, 5, true)]),
+                15,
+            ),
             (Content::Pieces(vec![Piece::Failed { file: 1, reason }]), 0),
         ]
     }

@@ -29,7 +29,7 @@ Examples:
   fabricast run -- mpirun -n 8 ./program   serve an MPI program's broadcasts and barriers
 
 Exit codes:
-  0 every receiver has verified the file    6 the data differ from those that were sent
+  0 every receiver has the file             6 the data differ from those that were sent
   1 a local file or socket failed           7 no space for the file, or too long
   2 wrong usage                             8 the other end is gone
   3 no receiver, or too few, came           9 refused: too late, too slow, another version
@@ -61,6 +61,8 @@ Examples:
       use this interface and this fixed rate (without --rate the sender finds the rate itself)
   fabricast send dir file --min-receivers 8 --exclude '*.o'
       send a tree and a file, without what matches the pattern
+  tar c dir | fabricast send - --name dir.tar --min-receivers 8
+      send standard input, as one file of unknown length
   fabricast send image.iso --min-receivers 8 --json | jq .
       print one event per line, for programs
 
@@ -78,6 +80,9 @@ Examples:
   fabricast recv . --name 'image-*.iso'    in scripts: a file with such a name, from any sender
   fabricast recv . --any                   in scripts: any file, from the only sender
   fabricast recv disk.img --from head:9000 --force --receive-timeout 1m
+  fabricast recv - --from head | tar x     to standard output; be there from the start
+  fabricast recv . --from head --force --delete
+      make the directories here equal to the sender's
 
 Values:
   TIME   500ms, 10s, 2m or 1h; a bare number means seconds
@@ -218,7 +223,7 @@ pub enum Late {
 
 #[derive(clap::Args, Debug)]
 pub struct Send {
-    /// The files and directories to send
+    /// The files and directories to send, or - for standard input
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<PathBuf>,
     /// TCP port where receivers connect; 0 takes any free port
@@ -282,15 +287,20 @@ pub struct Send {
 
 #[derive(clap::Args, Debug)]
 pub struct Recv {
-    /// Where it goes: an existing directory, or a name for the one file or directory that is sent
+    /// Where it goes: an existing directory, or a name for the one file or directory that is sent,
+    /// or - for standard output
     #[arg(required_unless_present = "dir")]
     pub dest: Option<PathBuf>,
     /// Where it goes: a directory, which is made if it does not exist
     #[arg(long, value_name = "DEST", conflicts_with = "dest")]
     pub dir: Option<PathBuf>,
-    /// Keep set-user-ID, set-group-ID and sticky bits
+    /// Set set-user-ID, set-group-ID and sticky bits; make devices and FIFOs that the sender sends;
+    /// with --xattrs, set also extended attributes that only root may set
     #[arg(long)]
     pub privileged: bool,
+    /// Set the extended attributes that the sender sends: user.*
+    #[arg(long)]
+    pub xattrs: bool,
     /// The sender, by name or address [default: on a terminal, listen for senders and ask]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub from: Option<String>,
@@ -313,6 +323,15 @@ pub struct Recv {
     /// Replace files that exist
     #[arg(short, long)]
     pub force: bool,
+    /// Delete what is in the directories that are sent and is not sent, when all is there
+    ///
+    /// Only within these directories, never beside them in DEST. What the sender leaves out
+    /// (--exclude) is deleted, too.
+    #[arg(long, requires = "from")]
+    pub delete: bool,
+    /// List what --delete would delete, and receive nothing
+    #[arg(long, requires = "delete")]
+    pub dry_run: bool,
     /// Refuse what is longer than this, all files together [default: no limit but the free space]
     #[arg(long, value_name = "BYTES", value_parser = units::size)]
     pub max_size: Option<u64>,

@@ -39,22 +39,22 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
             return out.error(&error);
         }
     };
-    let (verified, all) = (report.verified(), expected(&report, hosts));
+    let (complete, all) = (report.complete(), expected(&report, hosts));
     let code = match report.exit_code() {
-        exit::OK if verified < all => exit::PARTIAL,
+        exit::OK if complete < all => exit::PARTIAL,
         code => code,
     };
     results(out, &mut report, hosts, code);
     if let Some(how) = &report.changed {
-        eprintln!("fabricast: {how}; {verified} of {all} receivers have the file as it was before");
+        eprintln!("fabricast: {how}; {complete} of {all} receivers have the file as it was before");
         return code;
     }
     if !report.failed.is_empty() {
         let files = report.failed.len();
         eprintln!("fabricast: {files} files could not be sent; the others were");
     }
-    if verified < all {
-        let failed = all - verified;
+    if complete < all {
+        let failed = all - complete;
         eprintln!("fabricast: {failed} of {all} receivers do not have the file");
     }
     out.code(code)
@@ -92,6 +92,7 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
         "seconds": report.seconds,
         "receivers": report.receivers.len(),
         "verified": report.verified(),
+        "received": report.complete() - report.verified(),
         "code": code,
         "traffic": t,
         "strangers": report.pending,
@@ -120,6 +121,7 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         .map(|r| {
             let state = match r.state {
                 State::Verified => "verified",
+                State::Received => "received",
                 State::Failed => "FAILED",
                 State::Lost => "LOST",
                 State::Dropped => "DROPPED",
@@ -133,7 +135,10 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
                     Part::Late => format!("{}, late", r.reach),
                     Part::Demoted => format!("{}, demoted", r.reach),
                 },
-                share(r.placed, report.len),
+                match report.len {
+                    Some(len) => share(r.placed, len),
+                    None => units::bytes(r.placed),
+                },
                 format!("{:.2} s", r.seconds),
                 r.repairs.to_string(),
                 r.statistics.mended.to_string(),
@@ -162,20 +167,21 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         text.push_str(&format!("{} more were refused\n", report.refused_more));
     }
     let t = &report.traffic;
-    if report.verified() > 0 {
+    let len = report.len.unwrap_or(0);
+    if report.complete() > 0 {
         let refused = match refused {
             0 => String::new(),
             n => format!("; {n} refused;"),
         };
-        let multiple = match report.len {
+        let multiple = match len {
             0 => String::new(),
             len => format!(" ({:.3} x)", t.wire_bytes as f64 / len as f64),
         };
-        let goodput = report.len as f64 / report.seconds.max(1e-9);
+        let goodput = len as f64 / report.seconds.max(1e-9);
         text.push_str(&format!(
             "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire{multiple}, {} repairs\n",
-            units::bytes(report.len),
-            report.verified(),
+            units::bytes(len),
+            report.complete(),
             expected(report, hosts),
             report.seconds,
             units::bits(goodput),

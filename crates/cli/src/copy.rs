@@ -71,7 +71,6 @@ struct Copy<'a> {
 
 impl<'a> Copy<'a> {
     fn new(args: &'a args::Copy, groups: &'a Groups) -> Result<Copy<'a>, Error> {
-        sending::check_sources(&args.sources)?;
         let target = Target::parse(&args.target, |name| env::var(name).ok())?;
         let is_slurm = env::var_os("SLURM_JOB_ID").is_some();
         let launcher = Launcher::new(args.launch.as_deref(), is_slurm)?;
@@ -106,7 +105,11 @@ impl<'a> Copy<'a> {
         let mut processes = None;
         let mut here = BTreeSet::new();
         let has_started = Arc::new(AtomicBool::new(false));
-        let result = transfer::send(&self.args.sources, &options, &mut |event| {
+        let source = match sending::source(&self.args.sources, how) {
+            Ok(source) => source,
+            Err(error) => return (Err(error.into()), Vec::new()),
+        };
+        let result = transfer::send(source, &options, &mut |event| {
             let event = sending::worded(event);
             out.event(&event);
             sending::say(out, &event, how, &options);
@@ -255,7 +258,9 @@ impl<'a> Copy<'a> {
         ];
         let flags = [
             (args.force, "--force"),
-            (args.privileged, "--privileged"),
+            (args.how.privileged, "--privileged"),
+            (args.how.xattrs, "--xattrs"),
+            (args.delete, "--delete"),
             (args.no_sync, "--no-sync"),
         ];
         words.extend(flags.iter().filter(|f| f.0).map(|f| f.1.into()));

@@ -1,12 +1,13 @@
 //! Prints results and events. For people, results go to standard output and everything else to
-//! standard error. JSON lines all go to standard output.
+//! standard error. JSON lines all go to standard output. Where a received file goes to standard
+//! output, everything goes to standard error.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 
 use fabricast::error::{Error, exit};
 use fabricast::text::{escaped, harmless};
-use fabricast_console::bar;
+use fabricast_console::{bar, endless_bar};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -15,6 +16,8 @@ use crate::settings::with_options;
 
 /// Where and how to print.
 pub struct Output {
+    /// Whether results and JSON lines go to standard error.
+    to_stderr: bool,
     json: bool,
     quiet: bool,
     bar: Option<ProgressBar>,
@@ -26,11 +29,30 @@ impl Output {
     /// Takes the options of the command line.
     pub fn new(net: &Net) -> Output {
         Output {
+            to_stderr: false,
             json: net.json,
             quiet: net.quiet || net.json,
             bar: None,
             lost: Cell::new(None),
         }
+    }
+
+    /// Takes the options of the command line, and leaves standard output alone.
+    pub fn to_stderr(net: &Net) -> Output {
+        Output {
+            to_stderr: true,
+            ..Output::new(net)
+        }
+    }
+
+    fn write(&self, text: &str) {
+        self.written(match self.to_stderr {
+            true => write!(io::stderr(), "{text}"),
+            false => {
+                let mut out = io::stdout().lock();
+                write!(out, "{text}").and_then(|()| out.flush())
+            }
+        });
     }
 
     /// The exit code of a transfer that ends with `code`. A result that could not be written turns
@@ -55,9 +77,7 @@ impl Output {
         if self.json
             && let Ok(line) = serde_json::to_string(event)
         {
-            let line = plain(&line);
-            let mut out = std::io::stdout().lock();
-            self.written(writeln!(out, "{line}").and_then(|()| out.flush()));
+            self.write(&(plain(&line) + "\n"));
         }
     }
 
@@ -84,17 +104,17 @@ impl Output {
     /// Prints a result for people, to standard output.
     pub fn print(&self, text: &str) {
         if !self.quiet {
-            let mut out = std::io::stdout().lock();
-            self.written(write!(out, "{text}").and_then(|()| out.flush()));
+            self.write(text);
         }
     }
 
-    /// Shows progress, if standard error is a terminal.
-    pub fn progress(&mut self, done: u64, len: u64, text: String) {
+    /// Shows progress towards `len`, if that is known, if standard error is a terminal.
+    pub fn progress(&mut self, done: u64, len: Option<u64>, text: String) {
         if self.quiet || !std::io::stderr().is_terminal() {
             return;
         }
-        let bar = self.bar.get_or_insert_with(|| bar(len));
+        let new = || len.map_or_else(endless_bar, bar);
+        let bar = self.bar.get_or_insert_with(new);
         bar.set_position(done);
         bar.set_message(text);
     }

@@ -1,33 +1,43 @@
 //! `fabricast recv`.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
-use fabricast::error::Error;
+use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
 use fabricast::text::{escaped, shown};
-use fabricast::transfer::{self, RecvEvent};
+use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
-use crate::sending::net_options;
+use crate::sending::{length, net_options};
 use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
-    let mut out = Output::new(&args.net);
+    let is_stdout = args.dest.as_ref().is_some_and(|d| d.as_os_str() == "-");
+    let mut out = match is_stdout {
+        true => Output::to_stderr(&args.net),
+        false => Output::new(&args.net),
+    };
     let dest = args.dir.as_ref().or(args.dest.as_ref()).cloned();
     let dest = dest.unwrap_or_default(); // clap requires one of them
-    if dest.as_os_str() == "-" {
-        let text = "receiving to standard output is not supported yet: name a file";
+    if is_stdout && args.delete {
+        let text = "with --delete name a directory: nothing is deleted on standard output";
         return out.error(&Error::Usage(text.into()));
     }
+    let output = match is_stdout.then(stdout).transpose() {
+        Ok(output) => output,
+        Err(error) => return out.error(&error),
+    };
     let accept = match accept(args, args.dir.is_some() || dest.is_dir()) {
         Ok(accept) => accept,
         Err(error) => return out.error(&error),
@@ -43,8 +53,12 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         accept,
         scheme: args.scheme.clone(),
         into_directory: args.dir.is_some(),
+        output,
         privileged: args.privileged,
+        attributes: args.xattrs,
         overwrite: args.force,
+        delete: args.delete,
+        dry_run: args.dry_run,
         max_size: args.max_size,
         reserve: args.reserve,
         sync: !args.no_sync,
@@ -67,14 +81,29 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         Ok(report) => {
             out.finish();
             out.result("done", &report);
+            if args.dry_run {
+                return out.code(exit::OK);
+            }
             let rate = report.len as f64 / report.seconds.max(1e-9);
+            let (what, how) = match report.state {
+                State::Received => ("standard output".into(), "received"),
+                _ => (shown(&report.path), "verified"),
+            };
             out.say(&format!(
-                "{}: {} in {:.2} s ({}), verified",
-                shown(&report.path),
+                "{what}: {} in {:.2} s ({}), {how}",
                 units::bytes(report.len),
                 report.seconds,
                 units::bits(rate)
             ));
+            if report.special > 0 {
+                out.say(&format!(
+                    "{} devices and FIFOs are not made without --privileged and --from",
+                    report.special
+                ));
+            }
+            if report.deleted > 0 {
+                out.say(&format!("{} files and directories deleted", report.deleted));
+            }
             if let Some(first) = report.failed.first() {
                 eprintln!(
                     "fabricast: the sender could not send {} of the files, such as {}",
@@ -89,6 +118,18 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             None => error,
         }),
     }
+}
+
+/// Standard output, to write a file to.
+fn stdout() -> Result<Arc<File>, Error> {
+    if std::io::stdout().is_terminal() {
+        let text = "standard output is a terminal, which the sender's bytes could control: name a \
+                    file, or send them on to another program with |";
+        return Err(Error::Usage(text.into()));
+    }
+    let file = std::io::stdout().as_fd().try_clone_to_owned();
+    let file = file.map_err(|e| Error::io("opening standard output", e))?;
+    Ok(Arc::new(file.into()))
 }
 
 /// Which announced sender the receiver may take: as the options tell, or as the user answers at the
@@ -146,7 +187,7 @@ fn ask(offers: &[Offer], to_directory: bool) -> Receiver<Option<usize>> {
 }
 
 fn question(offers: &[Offer], to_directory: bool) -> String {
-    let len = |o: &Offer| o.len.map_or("length unknown".into(), units::bytes);
+    let len = |o: &Offer| length(o.len);
     let mut text = String::new();
     for offer in offers {
         if to_directory && safe_name(&offer.name).is_none() {
@@ -232,8 +273,11 @@ fn say(out: &mut Output, event: &RecvEvent) {
             path,
         } => out.say(&format!(
             "{sender} offers {name} ({}); it goes to {}. Waiting for the start",
-            units::bytes(*len),
-            shown(path)
+            length(*len),
+            match path.as_os_str() == "-" {
+                true => "standard output".into(),
+                false => shown(path),
+            }
         )),
         RecvEvent::Started { .. } => out.say("Receiving"),
         RecvEvent::Resumed { bytes } => out.say(&format!(
@@ -251,15 +295,16 @@ fn say(out: &mut Output, event: &RecvEvent) {
             placed,
             len,
         } => {
+            let of = len.map_or(String::new(), |len| format!(" of {}", units::bytes(len)));
             let text = format!(
-                "{} of {}  {}",
+                "{}{of}  {}",
                 units::bytes(*placed),
-                units::bytes(*len),
                 units::bits(*placed as f64 / seconds.max(1e-3))
             );
             out.progress(*placed, *len, text);
         }
         RecvEvent::Storing => out.finish(),
+        RecvEvent::Surplus(path) => out.print(&format!("{}\n", escaped(&path.path))),
         RecvEvent::Notice { text } => out.say(&format!("note: {text}")),
     }
 }

@@ -9,7 +9,6 @@ use fabricast::config::{Late, SendOptions, StartRule};
 use fabricast::object::safe_name;
 use fabricast::text::escaped;
 use fabricast::transfer::{self, SendEvent};
-use fabricast_console::units;
 
 use crate::args;
 use crate::conclusion::conclude;
@@ -19,15 +18,16 @@ use crate::sending;
 /// Runs `fabricast send`. Returns the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.how.net);
-    if let Err(error) = sending::check_sources(&args.sources) {
-        return out.error(&error);
-    }
     if args.how.dry_run {
         return sending::dry_run(&args.sources, &args.how, &mut out);
     }
     let options = options(args, interrupt);
     let by_hand = options.start.by_hand.clone();
-    let result = transfer::send(&args.sources, &options, &mut |event| {
+    let source = match sending::source(&args.sources, &args.how) {
+        Ok(source) => source,
+        Err(error) => return out.error(&error),
+    };
+    let result = transfer::send(source, &options, &mut |event| {
         let event = sending::worded(event);
         out.event(&event);
         sending::say(&mut out, &event, &args.how, &options);
@@ -54,7 +54,9 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
         || args.min_wait.is_some()
         || args.max_wait.is_some();
     let talks = !args.how.net.json && !args.how.net.quiet;
-    let by_hand = !chosen && talks && reads_terminal();
+    // Where standard input is sent, Enter is a part of it.
+    let is_free = !sending::is_stdin(&args.sources);
+    let by_hand = !chosen && talks && is_free && reads_terminal();
     let defaults = StartRule::default();
     let start = StartRule {
         min_receivers: args
@@ -97,13 +99,13 @@ fn await_enter(pressed: Arc<AtomicBool>) {
 fn say_offer(
     out: &Output,
     args: &args::Send,
-    (address, name, len, announced): (SocketAddr, &str, u64, bool),
+    (address, name, len, announced): (SocketAddr, &str, Option<u64>, bool),
     by_hand: bool,
 ) {
     out.say(&format!(
         "Offering {} ({}). On each receiver run",
         escaped(name),
-        units::bytes(len)
+        sending::length(len)
     ));
     // A receiver refuses an unsafe name in a directory (`safe_name`), so the user must choose one.
     let dest = match safe_name(name) {

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,24 +12,48 @@ use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::interface::{self, Interface};
-use fabricast::object::SourceSet;
-use fabricast::object::manifest::Kind;
+use fabricast::object::manifest::{Kind, Special};
+use fabricast::object::{Selection, SourceSet};
 use fabricast::text::{ToldPath, escaped};
-use fabricast::transfer::{By, SendEvent};
+use fabricast::transfer::{self, By, SendEvent};
 use fabricast_console::units;
 
 use crate::args;
 use crate::output::Output;
 use crate::settings::with_options;
 
-/// Refuses sources that cannot be sent yet.
-pub fn check_sources(sources: &[PathBuf]) -> Result<(), Error> {
-    match sources.iter().any(|source| source.as_os_str() == "-") {
-        true => Err(Error::Usage(
-            "sending standard input is not supported yet: name a file".into(),
-        )),
-        false => Ok(()),
+/// The source that stands for standard input.
+const STDIN: &str = "-";
+/// The name that receivers are offered for standard input.
+const STDIN_NAME: &str = "stdin";
+
+/// Whether the source is standard input.
+pub fn is_stdin(sources: &[PathBuf]) -> bool {
+    matches!(sources, [one] if one.as_os_str() == STDIN)
+}
+
+/// What is sent, if it can be.
+pub fn source<'a>(
+    sources: &'a [PathBuf],
+    how: &'a args::Sending,
+) -> Result<transfer::Source<'a>, Error> {
+    if !is_stdin(sources) {
+        if sources.iter().any(|source| source.as_os_str() == STDIN) {
+            let text = "standard input (-) is sent alone; a file with this name is ./-";
+            return Err(Error::Usage(text.into()));
+        }
+        if how.name.is_some() {
+            let text = "--name names standard input (-), and files have names already";
+            return Err(Error::Usage(text.into()));
+        }
+        return Ok(transfer::Source::Paths(sources));
     }
+    let input = std::io::stdin().as_fd().try_clone_to_owned();
+    let input = input.map_err(|e| Error::io("opening standard input", e))?;
+    Ok(transfer::Source::Stream {
+        input: input.into(),
+        name: how.name.as_deref().unwrap_or(STDIN_NAME),
+    })
 }
 
 /// An entry of the set, as `--dry-run` prints it.
@@ -37,14 +62,20 @@ struct Listed<'a> {
     #[serde(flatten)]
     path: &'a ToldPath,
     kind: &'static str,
-    /// Length of a file in bytes.
-    len: u64,
+    /// Length of a file in bytes; `None`: it is a stream.
+    len: Option<u64>,
 }
 
 /// Prints what would be sent. Returns the exit code.
 pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8 {
     let mut notices = Vec::new();
-    let set = SourceSet::list(sources, &how.exclude, &mut |text| notices.push(text));
+    let set = match source(sources, how) {
+        Ok(transfer::Source::Paths(paths)) => {
+            SourceSet::list(paths, &selection(how), &mut |text| notices.push(text))
+        }
+        Ok(transfer::Source::Stream { input, name }) => SourceSet::stream(input, name),
+        Err(error) => Err(error),
+    };
     let set = match set {
         Ok(set) => set,
         Err(error) => return out.error(&error),
@@ -55,10 +86,13 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
     for (number, entry) in set.manifest().entries().iter().enumerate() {
         let path = set.path(number as u32);
         let (kind, len) = match &entry.kind {
-            Kind::File(len) => ("file", *len),
-            Kind::Directory => ("directory", 0),
-            Kind::Symlink(_) => ("symlink", 0),
-            Kind::HardLink(_) => ("hard link", 0),
+            Kind::File(len) => ("file", Some(*len)),
+            Kind::Directory => ("directory", Some(0)),
+            Kind::Symlink(_) => ("symlink", Some(0)),
+            Kind::HardLink(_) => ("hard link", Some(0)),
+            Kind::Stream => ("stream", None),
+            Kind::Special(Special::Fifo) => ("fifo", Some(0)),
+            Kind::Special(_) => ("device", Some(0)),
         };
         let path = ToldPath::from(&*path);
         out.result(
@@ -69,13 +103,17 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
                 len,
             },
         );
-        out.print(&format!(
-            "{:>10}  {}\n",
-            units::bytes(len),
-            escaped(&path.path)
-        ));
+        out.print(&format!("{:>10}  {}\n", length(len), escaped(&path.path)));
     }
     out.code(exit::OK)
+}
+
+fn selection(how: &args::Sending) -> Selection {
+    Selection {
+        exclude: how.exclude.clone(),
+        attributes: how.xattrs,
+        special: how.privileged,
+    }
 }
 
 /// The options of a sender, but for those that `send` and `copy` choose each in its own way.
@@ -91,7 +129,7 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
             args::Reach::Unicast => ReachRule::Unicast,
         },
         start,
-        exclude: how.exclude.clone(),
+        selection: selection(how),
         scheme: match how.checksum {
             args::Checksum::None => how.scheme.clone(),
             args::Checksum::Additive => format!("{}+additive", how.scheme),
@@ -214,7 +252,7 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
             };
             out.say(&format!("! {receiver} keeps the others waiting ({what})"));
         }
-        SendEvent::Verified { .. } => {}
+        SendEvent::Verified { .. } | SendEvent::Received { .. } => {}
         SendEvent::FileFailed(failure) => {
             out.say(&format!("! not sent: {}", escaped(&failure.reason)));
         }
@@ -223,6 +261,11 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
         } => out.say(&format!("! {receiver}: {reason}")),
         SendEvent::Notice { text } => out.say(&format!("note: {text}")),
     }
+}
+
+/// A length in words.
+pub fn length(len: Option<u64>) -> String {
+    len.map_or("unknown length".into(), units::bytes)
 }
 
 /// A part of `len` bytes in percent.
@@ -243,20 +286,30 @@ fn show_progress(out: &mut Output, event: &SendEvent) {
         rate,
         repairs,
         verified,
+        received,
         ..
     } = event
     else {
         return;
     };
-    let text = format!(
-        "{} of {}  slowest {} median {} fastest {}  {}  {repairs} repairs  {verified} done",
-        units::bytes(*slowest),
-        units::bytes(*len),
-        share(*slowest, *len),
-        share(*median, *len),
-        share(*fastest, *len),
-        units::bits(rate.unwrap_or(0) as f64),
-    );
+    let rate = units::bits(rate.unwrap_or(0) as f64);
+    let done = verified + received;
+    let text = match len {
+        Some(len) => format!(
+            "{} of {}  slowest {} median {} fastest {}  {rate}  {repairs} repairs  {done} done",
+            units::bytes(*slowest),
+            units::bytes(*len),
+            share(*slowest, *len),
+            share(*median, *len),
+            share(*fastest, *len),
+        ),
+        None => format!(
+            "slowest {} median {} fastest {}  {rate}  {repairs} repairs",
+            units::bytes(*slowest),
+            units::bytes(*median),
+            units::bytes(*fastest),
+        ),
+    };
     out.progress(*slowest, *len, text);
 }
 

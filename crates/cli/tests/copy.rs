@@ -48,6 +48,42 @@ fn hosts_get_a_tree() {
 }
 
 #[test]
+fn hosts_get_standard_input() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let source = hosts.dir.file("source", 3_000_000);
+    let args = ["--json", "--name", "x"];
+    let mut command = hosts.command(Path::new("-"), "a,b:out", &args);
+    command.stdin(fs::File::open(&source).unwrap());
+    let end = Run::fed(command).end().expect(0);
+    assert_eq!(end.one("summary")["verified"], 2);
+    for name in &hosts.names {
+        same(&source, &hosts.dir.path(name).join("out/x"));
+    }
+}
+
+/// The options for what is deleted and set go to the receivers.
+#[test]
+fn hosts_become_equal_to_the_source() {
+    let hosts = Hosts::new(&["a"]);
+    let tree = hosts.dir.path("tree");
+    fs::create_dir(&tree).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        tree.join("fifo"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )
+    .unwrap();
+    let there = hosts.dir.path("a").join("out/tree");
+    fs::create_dir_all(&there).unwrap();
+    fs::write(there.join("old"), "bytes").unwrap();
+    let args = ["--force", "--delete", "--privileged", "--xattrs"];
+    hosts.copy(&tree, "a:out", &args).end().expect(0);
+    assert!(!there.join("old").exists() && there.join("fifo").exists());
+}
+
+#[test]
 fn a_host_that_cannot_be_reached_is_told_and_the_others_go_on() {
     let hosts = Hosts::new(&["a", "b"]);
     let source = hosts.dir.file("source", 100_000);
@@ -286,7 +322,7 @@ fn only_receivers_that_know_their_keys_are_admitted() {
         peer.until("authenticate");
         peer.say(match say {
             "hello" => json!({
-                "say": "hello", "version": 4, "name": "c", "address": members["address"],
+                "say": "hello", "version": 5, "name": "c", "address": members["address"],
                 "datagram": 1472, "window_bytes": 1u64 << 24,
             }),
             say => json!({"say": say}),
@@ -367,7 +403,7 @@ fn a_receiver_takes_nothing_from_another_sender() {
             peer.say(json!({"say": "authenticate", "session": 7, "nonce": nonce}));
             let response = peer.until("response");
             peer.say(json!({
-                "say": "welcome", "version": 4, "session": 7, "node": 1, "name": "x", "len": 0,
+                "say": "welcome", "version": 5, "session": 7, "node": 1, "name": "x", "len": 0,
                 "tops": 1, "entries": 1, "block": 1 << 20, "mac": response["mac"],
             }));
         },

@@ -204,6 +204,41 @@ fn what_is_excluded_or_only_listed_is_not_sent() {
     assert!(to.join("nothing").exists() && !to.join("deep").exists() && !to.join("a").exists());
 }
 
+/// A page with these entries, written without the checks of a manifest.
+fn page(entries: &[(u32, &[u8], Kind)]) -> Pack {
+    let mut page = Vec::new();
+    for (parent, name, kind) in entries {
+        let mut one = Manifest::default();
+        let plain = entry(TOP, b"x", Kind::Directory, 0o755);
+        one.add(plain).unwrap();
+        let mut bytes = Vec::new();
+        one.put_page(0, &mut bytes);
+        bytes.truncate(bytes.len() - 4 - 2 - 1);
+        bytes[0] = match kind {
+            Kind::File(_) => 0,
+            Kind::Directory => 1,
+            Kind::Symlink(_) => 2,
+            Kind::HardLink(_) => 3,
+            Kind::Stream => 4,
+            Kind::Special(_) => 5,
+        };
+        bytes.extend(parent.to_be_bytes());
+        bytes.extend((name.len() as u16).to_be_bytes());
+        bytes.extend(*name);
+        match kind {
+            Kind::File(len) => bytes.extend(len.to_be_bytes()),
+            Kind::Directory | Kind::Stream | Kind::Special(_) => {}
+            Kind::Symlink(target) => {
+                bytes.extend((target.len() as u16).to_be_bytes());
+                bytes.extend(&target[..]);
+            }
+            Kind::HardLink(to) => bytes.extend(to.to_be_bytes()),
+        }
+        page.extend(bytes);
+    }
+    Pack::new(Content::Page, &page)
+}
+
 /// A hand-made sender: what it sends leads nowhere but into the destination, and ends in an error.
 #[test]
 fn a_manifest_that_lies_leads_nowhere() {
@@ -214,38 +249,6 @@ fn a_manifest_that_lies_leads_nowhere() {
     std::fs::create_dir(&outside).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let page = |entries: &[(u32, &[u8], Kind)]| {
-        let mut page = Vec::new();
-        for (parent, name, kind) in entries {
-            // An encoder without the checks of a manifest.
-            let mut one = Manifest::default();
-            let plain = entry(TOP, b"x", Kind::Directory, 0o755);
-            one.add(plain).unwrap();
-            let mut bytes = Vec::new();
-            one.put_page(0, &mut bytes);
-            bytes.truncate(bytes.len() - 4 - 2 - 1);
-            bytes[0] = match kind {
-                Kind::File(_) => 0,
-                Kind::Directory => 1,
-                Kind::Symlink(_) => 2,
-                Kind::HardLink(_) => 3,
-            };
-            bytes.extend(parent.to_be_bytes());
-            bytes.extend((name.len() as u16).to_be_bytes());
-            bytes.extend(*name);
-            match kind {
-                Kind::File(len) => bytes.extend(len.to_be_bytes()),
-                Kind::Directory => {}
-                Kind::Symlink(target) => {
-                    bytes.extend((target.len() as u16).to_be_bytes());
-                    bytes.extend(&target[..]);
-                }
-                Kind::HardLink(to) => bytes.extend(to.to_be_bytes()),
-            }
-            page.extend(bytes);
-        }
-        Pack::new(Content::Page, &page)
-    };
     let out: Box<[u8]> = outside.as_os_str().as_bytes().into();
     let directory = |name: &'static [u8]| (TOP, name, Kind::Directory);
     let cases = [
@@ -261,6 +264,7 @@ fn a_manifest_that_lies_leads_nowhere() {
         ]),
         page(&[directory(b"d"), (0, b"f", Kind::File(u64::MAX))]),
         page(&[directory(b"d"), (0, b"l", Kind::HardLink(7))]),
+        page(&[directory(b"d"), (0, b"s", Kind::Stream)]),
         page(&[(TOP, b"l", Kind::Symlink(out)), (0, b"f", Kind::File(0))]),
         page(&[directory(b"d"), (0, b"f", Kind::File(1 << 40))]),
         Pack::new(Content::Page, b"no manifest"),
@@ -337,4 +341,192 @@ fn a_pack_that_waits_for_another_does_not_keep_a_receiver() {
     let end = run.end_within(AT_ONCE).expect(9);
     assert!(end.stderr.contains("too slow"), "{}", end.stderr);
     assert_eq!(std::fs::read_dir(dir.path("to")).unwrap().count(), 0);
+}
+
+/// What is in the directories of the set and not in it goes, whatever it is, and nothing else. A
+/// dry run tells of it and changes nothing.
+#[test]
+fn what_is_not_sent_is_deleted_on_request_within_the_set_alone() {
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let (to, outside) = (dir.path("to"), dir.path("outside"));
+    std::fs::create_dir_all(to.join("tree/old/er")).unwrap();
+    std::fs::create_dir_all(to.join("tree/deep/er")).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    let kept = [
+        to.join("beside"),
+        outside.join("kept"),
+        to.join("tree/.fabricast-x.1.partial"),
+    ];
+    let gone = [
+        to.join("tree/gone"),
+        to.join("tree/old/er/gone"),
+        to.join("tree/deep/er/gone"),
+    ];
+    for path in kept.iter().chain(&gone) {
+        std::fs::write(path, "here").unwrap();
+    }
+    symlink(&outside, to.join("tree/old/out")).unwrap();
+    symlink(&outside, to.join("tree/deep/out")).unwrap();
+    let listed = [
+        "tree/deep/er/gone",
+        "tree/deep/out",
+        "tree/gone",
+        "tree/old",
+    ];
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &to, &["--force", "--delete", "--dry-run"]);
+    let end = run.end().expect(0);
+    let mut told: Vec<&str> = end
+        .all("surplus")
+        .map(|e| e["path"].as_str().unwrap())
+        .collect();
+    told.sort_unstable();
+    let expected: Vec<String> = listed
+        .iter()
+        .map(|p| to.join(p).display().to_string())
+        .collect();
+    assert_eq!(told, expected);
+    sender.end().expect(4);
+    assert!(gone.iter().all(|path| path.exists()) && !to.join("tree/a").exists());
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &to, &["--force", "--delete"]);
+    let end = run.end().expect(0);
+    sender.end().expect(0);
+    // The links, three files, and two directories.
+    assert_eq!(end.one("done")["deleted"], 7);
+    assert!(kept.iter().all(|path| path.exists()));
+    std::fs::remove_file(&kept[2]).unwrap();
+    // The directory's time is that of the source, up to the file that has just gone.
+    let [got, sent] = [to.join("tree"), top].map(|t| described(&t)[1..].to_vec());
+    assert_eq!(got, sent);
+}
+
+/// A file system that is mounted within the set is not entered.
+#[test]
+fn nothing_is_deleted_on_another_file_system() {
+    let mut unshare = Command::new("unshare");
+    if !unshare
+        .args(["-m", "true"])
+        .status()
+        .is_ok_and(|s| s.success())
+    {
+        eprintln!("skipped: this user cannot make a mount namespace");
+        return;
+    }
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let mount = dir.path("to/tree/mount");
+    std::fs::create_dir_all(&mount).unwrap();
+    let (sender, address) = send(&[&top], &[]);
+    let script = format!(
+        "mount -t tmpfs none {0} && touch {0}/kept && {1} recv --json --dir {2} --force --delete \
+         --from {address}; code=$?; ls {0} >&2; exit $code",
+        mount.display(),
+        env!("CARGO_BIN_EXE_fabricast"),
+        dir.path("to").display(),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]);
+    let end = Run::spawn(command).end().expect(2);
+    assert!(
+        end.stderr.contains("another file system: unmount it"),
+        "{}",
+        end.stderr
+    );
+    assert!(end.stderr.ends_with("kept\n"), "{}", end.stderr);
+    sender.end().expect(4);
+}
+
+fn set_attribute(path: &Path, name: &str, value: &[u8]) -> bool {
+    rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).is_ok()
+}
+
+fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; 100];
+    let len = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(value)
+}
+
+/// Each end has to be asked; others than `user.*` are only for a privileged receiver.
+#[test]
+fn extended_attributes_are_set_on_request() {
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let marked = ["a", "nothing", "deep/er"];
+    for path in marked {
+        if !set_attribute(&top.join(path), "user.mark", path.as_bytes()) {
+            eprintln!("skipped: the file system has no extended attributes");
+            return;
+        }
+    }
+    let is_root = set_attribute(&top.join("a"), "trusted.mark", b"root");
+    let options: [(&[&str], &[&str], bool, bool); 4] = [
+        (&["--xattrs"], &["--xattrs"], true, false),
+        (&["--xattrs"], &["--xattrs", "--privileged"], true, is_root),
+        (&["--xattrs"], &[], false, false),
+        (&[], &["--xattrs"], false, false),
+    ];
+    for (number, (at_sender, at_receiver, has_user, has_trusted)) in (0..).zip(options) {
+        let to = dir.path(&format!("to{number}"));
+        let (sender, address) = send(&[&top], at_sender);
+        let run = recv(&address, "r0", &to, at_receiver);
+        sender.end().expect(0);
+        run.end().expect(0);
+        assert_eq!(described(&to.join("tree")), described(&top));
+        for path in marked {
+            let value = has_user.then(|| path.as_bytes().to_vec());
+            assert_eq!(attribute(&to.join("tree").join(path), "user.mark"), value);
+        }
+        let trusted = attribute(&to.join("tree/a"), "trusted.mark");
+        assert_eq!(trusted.is_some(), has_trusted, "{number}");
+    }
+}
+
+/// The receiver has to be asked, too, and devices need root.
+#[test]
+fn devices_and_fifos_are_made_on_request() {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    let mode = Mode::from_raw_mode(0o640);
+    let make = |name: &str, kind, device| mknodat(CWD, top.join(name), kind, mode, device).is_ok();
+    assert!(make("deep/fifo", FileType::Fifo, 0));
+    let is_root = make("zero", FileType::CharacterDevice, makedev(1, 5));
+    let count = 1 + u64::from(is_root);
+    for (number, at_receiver) in [&["--privileged"][..], &[]].into_iter().enumerate() {
+        let to = dir.path(&format!("to{number}"));
+        let (sender, address) = send(&[&top], &["--privileged"]);
+        let run = recv(&address, "r0", &to, at_receiver);
+        sender.end().expect(0);
+        let end = run.end().expect(0);
+        let is_asked = !at_receiver.is_empty();
+        let left = end.one("done")["special"].as_u64();
+        assert_eq!(left, Some(if is_asked { 0 } else { count }));
+        let fifo = to.join("tree/deep/fifo");
+        assert_eq!(fifo.exists(), is_asked);
+        if !is_asked {
+            continue;
+        }
+        for name in ["deep/fifo", "zero"].iter().take(count as usize) {
+            let [got, sent] = [to.join("tree"), top.clone()].map(|t| {
+                let meta = t.join(name).metadata().unwrap();
+                (meta.mode(), meta.mtime(), meta.rdev())
+            });
+            assert_eq!(got, sent, "{name}");
+        }
+        assert!(fifo.metadata().unwrap().file_type().is_fifo());
+        // Again, over what is there.
+        let (sender, address) = send(&[&top], &["--privileged"]);
+        let run = recv(&address, "r0", &to, &["--privileged", "--force"]);
+        sender.end().expect(0);
+        run.end().expect(0);
+    }
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &dir.path("none"), &["--privileged"]);
+    sender.end().expect(0);
+    run.end().expect(0);
+    assert!(!dir.path("none/tree/deep/fifo").exists());
 }

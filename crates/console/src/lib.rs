@@ -7,6 +7,6 @@ mod signals;
 mod table;
 pub mod units;
 
-pub use bar::bar;
+pub use bar::{bar, endless_bar};
 pub use signals::{watch_signals, watch_signals_then};
 pub use table::{markdown, table};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ pub use crate::bootstrap::announce::Offer;
 use crate::bootstrap::{self, PreSharedKey};
 use crate::error::{Error, NetworkError};
 use crate::interface::Interface;
+use crate::object::Selection;
 use crate::pattern::Pattern;
 use crate::setting::{
     DATAGRAM, INJECT_CORRUPTION, INJECT_DELAY, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS,
@@ -310,8 +312,8 @@ pub struct SendOptions {
     /// The receivers that are admitted, by name, each with the key that it has to show. A key is
     /// good for one admission. `None`: any receiver is admitted.
     pub keys: Option<BTreeMap<String, PreSharedKey>>,
-    /// Names that are not sent from within directories.
-    pub exclude: Vec<Pattern>,
+    /// What is sent of the sources.
+    pub selection: Selection,
     /// The caller sets this to true to give up the transfer.
     pub interrupt: Arc<AtomicBool>,
 }
@@ -335,7 +337,7 @@ impl Default for SendOptions {
             patience: Duration::from_secs(10),
             announce: true,
             keys: None,
-            exclude: Vec::new(),
+            selection: Selection::default(),
             interrupt: Arc::default(),
         }
     }
@@ -384,10 +386,21 @@ pub struct RecvOptions {
     pub dest: PathBuf,
     /// Whether the destination is a directory, which is made if it does not exist.
     pub into_directory: bool,
-    /// Whether set-user-ID, set-group-ID and sticky bits are kept.
+    /// Where the bytes of the only file go in their order, instead of to [`RecvOptions::dest`]: a
+    /// pipe, or any open file. The receiver has to be there from the start, and has *received* the
+    /// file at the end: what becomes of the bytes, nobody can verify.
+    pub output: Option<Arc<File>>,
+    /// Whether set-user-ID, set-group-ID and sticky bits are kept, devices and FIFOs are made, and
+    /// extended attributes are set that only root may set.
     pub privileged: bool,
+    /// Whether extended attributes are set.
+    pub attributes: bool,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
+    /// Whether what is in directories of the set and not in the set is deleted at the end.
+    pub delete: bool,
+    /// Whether to tell only what would be deleted, and to receive nothing.
+    pub dry_run: bool,
     /// The only scheme that the receiver accepts: the sender's name for it, or the beginning of
     /// that name. By default it accepts any scheme, but one in which receivers send to each other
     /// only from a sender that the user has named ([`RecvOptions::from`]).
@@ -423,8 +436,12 @@ impl RecvOptions {
             accept: Accept::Nobody,
             dest: dest.into(),
             into_directory: false,
+            output: None,
             privileged: false,
+            attributes: false,
             overwrite: false,
+            delete: false,
+            dry_run: false,
             scheme: None,
             max_size: None,
             reserve: None,

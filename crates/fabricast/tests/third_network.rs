@@ -16,7 +16,7 @@ use fabricast::config::{NetOptions, NetworkKind, OpenNetwork};
 use fabricast::driver::Driver;
 use fabricast::interface::Interface;
 use fabricast::object::pack::{Content, Header, Pack};
-use fabricast::object::{Destination, Memory, Packed, Packer, SourceSet, Tree};
+use fabricast::object::{Destination, Memory, Packed, Packer, Selection, SourceSet, Tree};
 use fabricast::proto::{
     AddressId, Barrier, Command, Config, Event, GroupId, Node, NodeId, OpId, Scheme, Seq, Session,
     Time,
@@ -209,7 +209,10 @@ fn a_file_and_a_directory() {
     nodes(|me, end| {
         if me == 0 {
             let sources = [file.clone(), sub.clone()];
-            let set = SourceSet::list(&sources, &[], &mut |text| panic!("{text}")).unwrap();
+            let set = SourceSet::list(&sources, &Selection::default(), &mut |text| {
+                panic!("{text}")
+            })
+            .unwrap();
             let waker = Waker::new().unwrap();
             let packer = Packer::start(Arc::new(set), waker.clone());
             let announce = |what: Option<Announced>| {
@@ -236,6 +239,8 @@ fn a_file_and_a_directory() {
             sync: false,
             is_tame: false,
             is_privileged: false,
+            attributes: false,
+            deletes: false,
         })
         .unwrap();
         loop {

@@ -98,9 +98,9 @@ pub struct Copy {
     /// On the hosts, replace files that exist
     #[arg(short, long, help_heading = "Receivers")]
     pub force: bool,
-    /// On the hosts, keep set-user-ID, set-group-ID and sticky bits
-    #[arg(long, help_heading = "Receivers")]
-    pub privileged: bool,
+    /// Delete what is in the directories that are sent and is not sent, when all is there
+    #[arg(long)]
+    pub delete: bool,
     /// On the hosts, do not wait until the files are on the disk (fsync)
     #[arg(long, help_heading = "Receivers")]
     pub no_sync: bool,

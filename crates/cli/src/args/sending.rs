@@ -45,11 +45,22 @@ pub enum Checksum {
 /// Options that `send` and `copy` share.
 #[derive(clap::Args, Debug)]
 pub struct Sending {
+    /// Name of the file that is sent from standard input, for the receivers [default: stdin]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Do not send what has such a name (*, ?, [a-z]) within a directory; may be repeated
     ///
     /// Quote the pattern. A directory that is not sent leaves out all that it holds.
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<Pattern>,
+    /// Send extended attributes (user.* and, as far as they can be read, others); receivers set
+    /// them if they are asked to
+    #[arg(long)]
+    pub xattrs: bool,
+    /// Send devices and FIFOs in directories; receivers make them, and set set-user-ID,
+    /// set-group-ID and sticky bits, if they are asked to
+    #[arg(long)]
+    pub privileged: bool,
     /// List what would be sent, and send nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -155,10 +155,37 @@ impl Run {
     /// Starts a program that becomes the command.
     pub fn spawn(mut command: Command) -> Run {
         command.stdin(Stdio::null());
+        Run::fed(command)
+    }
+
+    /// Starts a program that becomes the command, whose standard input is set.
+    pub fn fed(mut command: Command) -> Run {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
+        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        Run::watched(child, out, err)
+    }
+
+    /// Starts the command with its standard output to `output`. Its events are on standard error.
+    pub fn piped<S: AsRef<std::ffi::OsStr>>(
+        args: impl IntoIterator<Item = S>,
+        output: impl Into<Stdio>,
+    ) -> Run {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+        command.args(args).stdin(Stdio::null());
+        command.stdout(output).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let err = child.stderr.take().unwrap();
+        Run::watched(child, err, std::io::empty())
+    }
+
+    /// Watches a process that prints events to `out` and words to `err`.
+    fn watched(
+        mut child: Child,
+        out: impl Read + Send + 'static,
+        mut err: impl Read + Send + 'static,
+    ) -> Run {
         let pid = Pid::from_child(&child);
-        let (out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
         let (tell, told) = channel();
         thread::spawn(move || {
             let words = thread::spawn(move || {
@@ -297,7 +324,7 @@ impl Drop for Run {
 }
 
 /// A library loaded before the C library. It holds a process back when the process flushes its
-/// file, or makes flushing a directory fail.
+/// file (not its journal), or makes flushing a directory fail.
 pub struct Flush {
     library: PathBuf,
     gate: PathBuf,
@@ -307,10 +334,24 @@ const FLUSH: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+static int is_journal(int fd)
+{
+    static const char end[] = ".journal";
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    if (len < (ssize_t)sizeof end)
+        return 0;
+    path[len] = 0;
+    return strcmp(path + len - (sizeof end - 1), end) == 0;
+}
 
 int fsync(int fd)
 {
@@ -323,7 +364,7 @@ int fsync(int fd)
         errno = EIO;
         return -1;
     }
-    if (S_ISREG(status.st_mode) && gate) {
+    if (S_ISREG(status.st_mode) && gate && !is_journal(fd)) {
         int fifo = open(gate, O_RDONLY | O_CLOEXEC);
         while (read(fifo, &byte, 1) > 0)
             ;
@@ -501,7 +542,7 @@ impl Announcing {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         SockRef::from(&socket).set_multicast_if_v4(&by).unwrap();
         let what = json!({
-            "fabricast": 4, "session": 5, "port": port, "name": name, "len": len,
+            "fabricast": 5, "session": 5, "port": port, "name": name, "len": len,
         });
         Announcing::saying(socket, what.to_string().into_bytes())
     }

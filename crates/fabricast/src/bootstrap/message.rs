@@ -14,7 +14,8 @@
 //!         ←───────────────────────────── (bulk)      its pieces, then those that are wrong
 //!         ←───────────────────────────── End         when every file has been read
 //!   Working ───────────────────────────→             once a second after the last byte
-//!   Verified ──────────────────────────→             on the disk, under its name
+//!   Verified ──────────────────────────→             on the disk, under its name (or Received: it
+//!                                                    has gone to a stream)
 //!         ←───────────────────────────── Bye
 //! ```
 //!
@@ -34,7 +35,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -84,6 +85,11 @@ pub struct Hello {
     pub datagram: u32,
     /// Bytes that the receiver can have under way.
     pub window_bytes: u64,
+    /// Whether the file goes to a stream, such as a pipe. Such a receiver has to be there from the
+    /// start, since it takes packs in their order alone. At the end it says
+    /// [`ToSender::Received`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
     /// The receiver's nonce, if it shares a key with the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<Nonce>,
@@ -102,8 +108,9 @@ pub struct Welcome {
     /// receiver compares it with what a name may be ([`crate::object::safe_name`]), so decoding
     /// must not change it.
     pub name: String,
-    /// Bytes of all files together.
-    pub len: u64,
+    /// Bytes of all files together; `None`: one file whose length is known at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub len: Option<u64>,
     /// Number of files and directories at the top of the set.
     pub tops: u32,
     /// Number of entries of the manifest.
@@ -289,6 +296,12 @@ pub enum ToSender {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         more: bool,
     },
+    /// The receiver has proven all packs of a stream before this number. The sender keeps packs of
+    /// a stream until all receivers have proven them.
+    Proven {
+        /// Number of packs.
+        packs: u32,
+    },
     /// The receiver has all bytes, and proves and stores them.
     Working {
         /// Bytes of packs that are proven and stored so far. Once all are, the receiver flushes.
@@ -303,6 +316,12 @@ pub enum ToSender {
         /// compute it ([`crate::object::Challenge`]).
         #[serde(deserialize_with = "text")]
         proof: String,
+    },
+    /// The file is proven and has gone to the receiver's stream ([`Hello::stream`]).
+    Received {
+        /// What the receiver has counted.
+        #[serde(flatten)]
+        statistics: ReceiverStatistics,
     },
     /// The receiver gives up.
     Failed {
@@ -329,7 +348,9 @@ impl ToSender {
             ToSender::Need(_) => "need",
             ToSender::Unanswered { .. } => "unanswered",
             ToSender::Has { .. } => "has",
+            ToSender::Proven { .. } => "proven",
             ToSender::Working { .. } => "working",
+            ToSender::Received { .. } => "received",
             ToSender::Verified { .. } => "verified",
             ToSender::Failed { .. } => "failed",
         };
@@ -427,7 +448,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 4, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 5, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

@@ -79,6 +79,7 @@ fn hello(name: &str) -> Vec<u8> {
         name: name.into(),
         address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
         datagram: 1472,
+        stream: false,
         window_bytes: 1 << 24,
         nonce: None,
     }))

@@ -4,7 +4,7 @@
 //! of the destination, whatever bytes a page has. Decoding is total: any bytes are either entries
 //! or [`Malformed`], and memory is bounded by the length of the pages.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::LEN_MAX;
@@ -21,6 +21,8 @@ const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
 /// Deepest nesting of directories.
 const DEPTH_MAX: u16 = 1024;
+/// Longest value of an extended attribute in bytes: what Linux allows.
+const VALUE_MAX: usize = 1 << 16;
 /// The parent of an entry at the top of the set.
 pub const TOP: u32 = u32::MAX;
 /// Permissions with set-user-ID, set-group-ID and sticky bit.
@@ -37,7 +39,25 @@ pub enum Kind {
     Symlink(Box<[u8]>),
     /// Another name of an earlier regular file.
     HardLink(u32),
+    /// Something that is neither a file nor a directory nor a link.
+    Special(Special),
+    /// A regular file whose length is known when its last byte has come. It is alone in its set.
+    Stream,
 }
+
+/// What has no bytes of its own. A device is named by its major and minor number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special {
+    /// A FIFO (named pipe).
+    Fifo,
+    /// A character device.
+    Character(u32, u32),
+    /// A block device.
+    Block(u32, u32),
+}
+
+/// Extended attributes of an entry by name, in the order of the names.
+pub type Attributes = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
 /// One entry of a set.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +76,8 @@ pub struct Entry {
     pub mtime_ns: u32,
     /// Owner: user and group.
     pub owner: (u32, u32),
+    /// Extended attributes.
+    pub attributes: Attributes,
 }
 
 /// Why bytes are no manifest.
@@ -85,9 +107,19 @@ impl Manifest {
         &self.entries
     }
 
-    /// Bytes of all files together.
+    /// Bytes of all files together; 0 for a stream.
     pub fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Whether the set is a stream: one file whose length is not known.
+    pub fn is_stream(&self) -> bool {
+        self.entries.first().is_some_and(|e| e.kind == Kind::Stream)
+    }
+
+    /// Bytes of all files together; `None`: the set is a stream.
+    pub fn known_len(&self) -> Option<u64> {
+        (!self.is_stream()).then_some(self.len)
     }
 
     /// Whether the files have no bytes.
@@ -124,6 +156,10 @@ impl Manifest {
         if self.entries.len() >= ENTRIES_MAX as usize {
             return wrong("it has too many entries");
         }
+        let is_stream = entry.kind == Kind::Stream;
+        if self.is_stream() || is_stream && (!self.entries.is_empty() || entry.parent != TOP) {
+            return wrong("a stream is not alone");
+        }
         let depth = match entry.parent {
             TOP => 0,
             parent => match self.entries.get(parent as usize) {
@@ -142,7 +178,7 @@ impl Manifest {
         }
         let len = match &entry.kind {
             Kind::File(len) => *len,
-            Kind::Directory => 0,
+            Kind::Directory | Kind::Stream | Kind::Special(_) => 0,
             Kind::Symlink(target) => match target.len() {
                 1..=TARGET_MAX if !target.contains(&0) => 0,
                 _ => return wrong("a symbolic link's target is none"),
@@ -152,6 +188,14 @@ impl Manifest {
                 _ => return wrong("a hard link does not lead to an earlier file"),
             },
         };
+        let is_sound = |name: &[u8], value: &[u8]| {
+            let is_name = (1..=NAME_MAX).contains(&name.len()) && !name.contains(&0);
+            is_name && value.len() <= VALUE_MAX
+        };
+        let mut attributes = entry.attributes.iter();
+        if !attributes.all(|(n, v)| is_sound(n, v)) || encoded_len(&entry) > PAGE_MAX {
+            return wrong("an extended attribute is none, or there are too many");
+        }
         let Some(len) = self.len.checked_add(len).filter(|len| *len <= LEN_MAX) else {
             return wrong("its files are too long");
         };
@@ -164,7 +208,7 @@ impl Manifest {
         }
         self.len = len;
         self.bytes = bytes;
-        self.files += usize::from(matches!(entry.kind, Kind::File(_)));
+        self.files += usize::from(is_stream || matches!(entry.kind, Kind::File(_)));
         self.tops += u32::from(entry.parent == TOP);
         self.depths.push(depth);
         self.entries.push(entry);
@@ -230,16 +274,30 @@ const FILE: u8 = 0;
 const DIRECTORY: u8 = 1;
 const SYMLINK: u8 = 2;
 const HARD_LINK: u8 = 3;
+const STREAM: u8 = 4;
+const FIFO: u8 = 5;
+const CHARACTER: u8 = 6;
+const BLOCK: u8 = 7;
+/// Added to the kind of an entry that has extended attributes.
+const ATTRIBUTES: u8 = 0x80;
 /// Bytes of an entry without its name and what its kind adds.
 const ENTRY_MIN: usize = 1 + 2 + 4 + 4 + 8 + 4 + 4 + 2;
 
 fn encode(entry: &Entry, out: &mut Vec<u8>) {
-    out.push(match entry.kind {
-        Kind::File(_) => FILE,
-        Kind::Directory => DIRECTORY,
-        Kind::Symlink(_) => SYMLINK,
-        Kind::HardLink(_) => HARD_LINK,
-    });
+    let has_attributes = !entry.attributes.is_empty();
+    let flag = if has_attributes { ATTRIBUTES } else { 0 };
+    out.push(
+        flag + match entry.kind {
+            Kind::File(_) => FILE,
+            Kind::Directory => DIRECTORY,
+            Kind::Symlink(_) => SYMLINK,
+            Kind::HardLink(_) => HARD_LINK,
+            Kind::Stream => STREAM,
+            Kind::Special(Special::Fifo) => FIFO,
+            Kind::Special(Special::Character(..)) => CHARACTER,
+            Kind::Special(Special::Block(..)) => BLOCK,
+        },
+    );
     out.extend(entry.mode.to_be_bytes());
     out.extend(entry.owner.0.to_be_bytes());
     out.extend(entry.owner.1.to_be_bytes());
@@ -249,9 +307,21 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
     put_bytes(out, &entry.name);
     match &entry.kind {
         Kind::File(len) => out.extend(len.to_be_bytes()),
-        Kind::Directory => {}
+        Kind::Directory | Kind::Stream | Kind::Special(Special::Fifo) => {}
         Kind::Symlink(target) => put_bytes(out, target),
         Kind::HardLink(to) => out.extend(to.to_be_bytes()),
+        Kind::Special(Special::Character(major, minor) | Special::Block(major, minor)) => {
+            out.extend(major.to_be_bytes());
+            out.extend(minor.to_be_bytes());
+        }
+    }
+    if has_attributes {
+        out.extend((entry.attributes.len() as u16).to_be_bytes());
+    }
+    for (name, value) in &entry.attributes {
+        put_bytes(out, name);
+        out.extend((value.len() as u32).to_be_bytes());
+        out.extend(value);
     }
 }
 
@@ -259,11 +329,15 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
 fn encoded_len(entry: &Entry) -> usize {
     let rest = match &entry.kind {
         Kind::File(_) => 8,
-        Kind::Directory => 0,
+        Kind::Directory | Kind::Stream | Kind::Special(Special::Fifo) => 0,
         Kind::Symlink(target) => 2 + target.len(),
         Kind::HardLink(_) => 4,
+        Kind::Special(_) => 8,
     };
-    ENTRY_MIN + entry.name.len() + rest
+    let attributes = entry.attributes.iter();
+    let attributes: usize = attributes.map(|(n, v)| 2 + n.len() + 4 + v.len()).sum();
+    let count = if entry.attributes.is_empty() { 0 } else { 2 };
+    ENTRY_MIN + entry.name.len() + rest + count + attributes
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -273,7 +347,8 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// The next entry of a page; `None` if it is cut off or of no known kind.
 fn decode(page: &mut &[u8]) -> Option<Entry> {
-    let [kind] = take(page)?;
+    let [flags] = take(page)?;
+    let kind = flags & !ATTRIBUTES;
     let mode = u16::from_be_bytes(take(page)?);
     let owner = (
         u32::from_be_bytes(take(page)?),
@@ -288,8 +363,30 @@ fn decode(page: &mut &[u8]) -> Option<Entry> {
         DIRECTORY => Kind::Directory,
         SYMLINK => Kind::Symlink(take_bytes(page)?),
         HARD_LINK => Kind::HardLink(u32::from_be_bytes(take(page)?)),
+        STREAM => Kind::Stream,
+        FIFO => Kind::Special(Special::Fifo),
+        CHARACTER => Kind::Special(Special::Character(number(page)?, number(page)?)),
+        BLOCK => Kind::Special(Special::Block(number(page)?, number(page)?)),
         _ => return None,
     };
+    let mut attributes = Attributes::new();
+    if flags & ATTRIBUTES != 0 {
+        let count = u16::from_be_bytes(take(page)?);
+        for _ in 0..(count > 0).then_some(count)? {
+            let name = take_bytes(page)?;
+            let len = number(page)? as usize;
+            let (value, rest) = page.split_at_checked(len)?;
+            *page = rest;
+            // In order, and each once.
+            if attributes
+                .last_key_value()
+                .is_some_and(|last| *last.0 >= name)
+            {
+                return None;
+            }
+            attributes.insert(name, value.into());
+        }
+    }
     Some(Entry {
         parent,
         name,
@@ -298,6 +395,7 @@ fn decode(page: &mut &[u8]) -> Option<Entry> {
         mtime,
         mtime_ns,
         owner,
+        attributes,
     })
 }
 
@@ -306,6 +404,10 @@ pub(super) fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = from.split_first_chunk()?;
     *from = rest;
     Some(*first)
+}
+
+fn number(from: &mut &[u8]) -> Option<u32> {
+    take(from).map(u32::from_be_bytes)
 }
 
 fn take_bytes(from: &mut &[u8]) -> Option<Box<[u8]>> {
@@ -331,7 +433,53 @@ mod tests {
             mtime: -7,
             mtime_ns: 999_999_999,
             owner: (1, 2),
+            attributes: Default::default(),
         }
+    }
+
+    fn with_attribute(name: &[u8], len: usize) -> Entry {
+        Entry {
+            attributes: Attributes::from([(name.into(), vec![7; len].into())]),
+            ..entry(0, b"x", Kind::File(0))
+        }
+    }
+
+    /// What an entry may have comes through a page as it was; names of attributes that are not in
+    /// order, or come twice, do not.
+    #[test]
+    fn attributes_devices_and_streams_come_through_pages() {
+        let mut m = Manifest::default();
+        m.add(entry(TOP, b"d", Kind::Directory)).unwrap();
+        let mut marked = with_attribute(b"user.a", VALUE_MAX);
+        marked.attributes.insert((*b"user.b").into(), [].into());
+        m.add(marked.clone()).unwrap();
+        for (name, what) in [
+            (b"f", Special::Fifo),
+            (b"c", Special::Character(1, 3)),
+            (b"b", Special::Block(8, u32::MAX)),
+        ] {
+            m.add(entry(0, name, Kind::Special(what))).unwrap();
+        }
+        let mut page = Vec::new();
+        assert_eq!(m.put_page(0, &mut page), 5);
+        let mut again = Manifest::default();
+        again.add_page(&page).unwrap();
+        assert_eq!(again.entries(), m.entries());
+        for swapped in [b"user.c", b"user.b"] {
+            let mut page = page.clone();
+            let at = page.windows(6).position(|w| w == b"user.a").unwrap();
+            page[at..at + 6].copy_from_slice(swapped);
+            assert!(Manifest::default().add_page(&page).is_err());
+        }
+        // As many as a page holds, and no more.
+        let many = (0..17u8).map(|n| ([b'u', n + 1].into(), vec![7; VALUE_MAX].into()));
+        marked.attributes = many.collect();
+        marked.parent = TOP;
+        assert!(Manifest::default().add(marked).is_err());
+        let mut stream = Manifest::default();
+        stream.add(entry(TOP, b"s", Kind::Stream)).unwrap();
+        assert!(stream.add(entry(TOP, b"t", Kind::File(0))).is_err());
+        assert!(stream.is_stream() && stream.known_len().is_none());
     }
 
     #[test]
@@ -366,6 +514,12 @@ mod tests {
             (entry(0, b"x", Kind::File(LEN_MAX)), "too long"),
             (entry(0, b"x", Kind::Symlink([].into())), "target"),
             (entry(0, b"x", target), "target"),
+            (entry(0, b"x", Kind::Stream), "not alone"),
+            (entry(TOP, b"x", Kind::Stream), "not alone"),
+            (with_attribute(b"", 0), "attribute"),
+            (with_attribute(b"user.\0", 0), "attribute"),
+            (with_attribute(&long, 0), "attribute"),
+            (with_attribute(b"user.x", VALUE_MAX + 1), "attribute"),
             (
                 Entry {
                     mode: 0o10000,

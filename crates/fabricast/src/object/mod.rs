@@ -127,6 +127,8 @@ mod packer;
 mod possession;
 mod repacker;
 mod source_set;
+mod stream_writer;
+mod target;
 mod tree;
 pub use disk_space::{LEN_MAX, check_space};
 pub use file_name::{parent, safe_name};
@@ -134,8 +136,10 @@ pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::Repacker;
-pub use source_set::SourceSet;
-pub use tree::{Destination, Kept, Tree};
+pub use source_set::{Selection, SourceSet};
+pub use stream_writer::StreamWriter;
+pub use target::Target;
+pub use tree::{Destination, DryRun, Kept, Tree};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {
@@ -178,7 +182,7 @@ pub(crate) mod testing {
     use std::time::Duration;
 
     use super::pack::{Content, Header, Pack, Piece};
-    use super::{Packed, Packer, SourceSet};
+    use super::{Packed, Packer, Selection, SourceSet};
     use crate::waker::Waker;
 
     use super::Memory;
@@ -216,7 +220,7 @@ pub(crate) mod testing {
 
     /// Lists these sources, about which there is nothing to tell.
     pub fn set_of(sources: &[PathBuf]) -> Arc<SourceSet> {
-        let set = SourceSet::list(sources, &[], &mut |text| panic!("{text}"));
+        let set = SourceSet::list(sources, &Selection::default(), &mut |text| panic!("{text}"));
         Arc::new(set.unwrap())
     }
 

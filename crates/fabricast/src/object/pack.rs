@@ -78,6 +78,14 @@ impl Piece {
         }
     }
 
+    /// Where it ends in its file.
+    pub fn end(&self) -> u64 {
+        match self {
+            Piece::Bytes { offset, .. } | Piece::Hole { offset, .. } => offset + self.size(),
+            Piece::Failed { .. } => 0,
+        }
+    }
+
     /// Whether the file ends with it.
     pub fn is_last(&self) -> bool {
         matches!(self, Piece::Bytes { last, .. } | Piece::Hole { last, .. } if *last)

@@ -1,7 +1,7 @@
 //! The packs that have been sent, so that their parts can be read again for receivers that got
 //! them damaged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -71,14 +71,31 @@ impl PackRecord {
     }
 }
 
-/// The packs that have been sent, without the bytes of files.
+/// The packs that have been sent, without the bytes of files. Those of a stream keep their bytes,
+/// which cannot be read again, until every receiver has proven them.
 pub struct PackIndex {
     set: Arc<SourceSet>,
-    packs: Mutex<Vec<Arc<Sent>>>,
+    packs: Mutex<Packs>,
     /// Number of packs and of their blocks.
     parts: AtomicU64,
     /// Hashes of the pieces of some blocks.
     pieces: Mutex<PieceHashes>,
+}
+
+/// Packs that have been sent, and may be asked for.
+#[derive(Default)]
+struct Packs {
+    /// Number of the first one. Those before it are gone.
+    first: u32,
+    sent: VecDeque<Arc<Sent>>,
+    /// Bytes of the payloads of a stream.
+    kept: u64,
+}
+
+impl Packs {
+    fn at(&self, number: u32) -> Option<usize> {
+        Some(number.checked_sub(self.first)? as usize)
+    }
 }
 
 /// A pack that has been sent.
@@ -87,24 +104,22 @@ struct Sent {
     /// Its record, as it was first announced.
     record: PackRecord,
     header: Vec<u8>,
-    /// The payload of a page of the manifest.
-    page: Vec<u8>,
+    /// The payload, of a page of the manifest or of a stream.
+    payload: Option<Vec<u8>>,
     /// Length of the payload in bytes.
     len: u64,
 }
 
 impl Sent {
-    fn new(pack: &Pack, record: PackRecord) -> Sent {
+    fn new(pack: &Pack, record: PackRecord, is_stream: bool) -> Sent {
         let payload = pack.payload();
         let header = pack.bytes[..pack.header].to_vec();
-        let page = match Header::decode(&header, payload.len()).map(|h| h.content) {
-            Some(Content::Page) => payload.to_vec(),
-            _ => Vec::new(),
-        };
+        let content = Header::decode(&header, payload.len()).map(|h| h.content);
+        let is_kept = is_stream || content == Some(Content::Page);
         Sent {
             record,
             header,
-            page,
+            payload: is_kept.then(|| payload.to_vec()),
             len: payload.len() as u64,
         }
     }
@@ -123,26 +138,50 @@ impl PackIndex {
 
     /// Notes the next pack.
     pub fn add(&self, pack: &Pack) {
-        let sent = Sent::new(pack, PackRecord::of(pack));
+        let is_stream = self.set.is_stream();
+        let sent = Sent::new(pack, PackRecord::of(pack), is_stream);
         let mut packs = self.packs.lock().unwrap_or_else(poisoned);
         self.parts
             .fetch_add(1 + blocks(sent.len), Ordering::Relaxed);
-        packs.push(Arc::new(sent));
+        packs.kept += if is_stream { sent.len } else { 0 };
+        packs.sent.push_back(Arc::new(sent));
+    }
+
+    /// Drops the packs of a stream before number `end`, which every receiver has proven.
+    pub fn release(&self, end: u32) {
+        let mut packs = self.packs.lock().unwrap_or_else(poisoned);
+        while packs.first < end
+            && let Some(sent) = packs.sent.pop_front()
+        {
+            packs.first += 1;
+            packs.kept -= sent.len;
+        }
+    }
+
+    /// Number of the packs of a stream that are kept, and their bytes.
+    pub fn kept(&self) -> (usize, u64) {
+        let packs = self.packs.lock().unwrap_or_else(poisoned);
+        match self.set.is_stream() {
+            true => (packs.sent.len(), packs.kept),
+            false => (0, 0),
+        }
     }
 
     /// Notes that a pack is sent again without the pieces of some files. From now on its parts are
     /// read like this; its record stays.
     pub fn replace(&self, number: u32, pack: &Pack) {
         let mut packs = self.packs.lock().unwrap_or_else(poisoned);
-        if let Some(sent) = packs.get_mut(number as usize) {
-            *sent = Arc::new(Sent::new(pack, sent.record));
+        let at = packs.at(number);
+        if let Some(sent) = at.and_then(|at| packs.sent.get_mut(at)) {
+            *sent = Arc::new(Sent::new(pack, sent.record, false));
         }
     }
 
     /// Appends the records of at most [`PackRecord::LISTED`] packs, from number `from` on.
     pub fn list(&self, from: u32, into: &mut Vec<u8>) {
         let packs = self.packs.lock().unwrap_or_else(poisoned);
-        let listed = packs.iter().skip(from as usize).take(PackRecord::LISTED);
+        let listed = packs.sent.iter().skip(from as usize);
+        let listed = listed.take(PackRecord::LISTED);
         listed.for_each(|sent| sent.record.put(into));
     }
 
@@ -176,7 +215,7 @@ impl PackIndex {
 
     fn sent(&self, pack: u32) -> Option<Arc<Sent>> {
         let packs = self.packs.lock().unwrap_or_else(poisoned);
-        packs.get(pack as usize).cloned()
+        packs.sent.get(packs.at(pack)?).cloned()
     }
 
     /// Length of a pack's payload in bytes; `None` if it has not been sent.
@@ -203,12 +242,13 @@ impl PackIndex {
         let (start, first) = (block * BLOCK as u64, into.len());
         let end = (start + BLOCK as u64).min(sent.len);
         let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
-        let read = match &header.content {
-            Content::Page => {
-                into.extend_from_slice(&sent.page[start as usize..end as usize]);
+        let read = match (&sent.payload, &header.content) {
+            (Some(payload), _) => {
+                into.extend_from_slice(&payload[start as usize..end as usize]);
                 Ok(())
             }
-            Content::Pieces(pieces) => self.read(pieces, start, end, into),
+            (None, Content::Pieces(pieces)) => self.read(pieces, start, end, into),
+            (None, Content::Page) => Err("no page".to_owned()),
         };
         let hash = &header.hashes[block as usize * HASH..][..HASH];
         read?;

@@ -1,5 +1,8 @@
 //! Reads the files of a set ahead of their sending, on a thread of its own, and makes packs of
-//! them: pages of the manifest first, then the files in the order of the manifest.
+//! them: pages of the manifest first, then the files in the order of the manifest, or a stream as
+//! its bytes come.
+
+mod stream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +66,10 @@ impl Packer {
                     spare: Vec::new(),
                 };
                 // `None`: nobody wants packs any more.
-                let _ = reading.pages().and_then(|()| reading.files());
+                let _ = reading.pages().and_then(|()| match set.take_input() {
+                    Some(input) => reading.stream(&input),
+                    None => reading.files(),
+                });
             })
             .expect("the system gives us a thread");
         Packer {
@@ -169,8 +175,12 @@ impl Reading<'_> {
                 break;
             }
         }
-        self.gap = Header::len_of(self.pieces.len() + pieces, len);
-        self.end = self.gap;
+        self.make_room(Header::len_of(self.pieces.len() + pieces, len), len);
+    }
+
+    /// Takes memory for a pack with a header of `gap` bytes and `len` bytes behind it.
+    fn make_room(&mut self, gap: usize, len: usize) {
+        (self.gap, self.end) = (gap, gap);
         self.spare.extend(self.given.try_iter());
         while self.spare.iter().map(Vec::capacity).sum::<usize>() > SPARE_MAX {
             self.spare.remove(0);

@@ -3,9 +3,11 @@
 //! The key comes with the hash of the list, when every block has been read, and chooses the
 //! samples. Until then no node can know which bytes the sender will ask for. The amount of hashed
 //! data is bounded: the proof costs a receiver about a millisecond, and the sender as much for all
-//! receivers together.
+//! receivers together. The length of a stream is not known when its samples are taken, so their
+//! places do not depend on it, and become rarer towards its end.
 
 use std::collections::BTreeSet;
+use std::iter::Peekable;
 use std::ops::Range;
 
 use super::{BLOCK, blocks};
@@ -15,8 +17,54 @@ const BLOCKS: u64 = 64;
 /// Length of all samples together in bytes, at most. A file of two blocks is hashed as a whole.
 const BYTES: u64 = 2 << 20;
 
+/// Samples of a stream, in each part of it that is twice as long as all before.
+const STREAM_SAMPLES: u64 = 32;
+/// Length of a sample of a stream in bytes, after the first one, which is a block.
+const STREAM_SAMPLE: usize = 16 << 10;
+
 const PLACES: &str = "fabricast 2026-11 possession, places";
+const STREAM_PLACES: &str = "fabricast 2026-11 possession, places of a stream";
 const SAMPLES: &str = "fabricast 2026-11 possession, pieces";
+
+/// The next number below `below` of a stream of random numbers.
+fn draw(stream: &mut blake3::OutputReader, below: u64) -> u64 {
+    let mut bytes = [0; 8];
+    stream.fill(&mut bytes);
+    u64::from_le_bytes(bytes) % below
+}
+
+/// The places of samples of a stream, without end: offset and length in bytes, in the order of the
+/// offsets. The first block is a sample as a whole, and each of the next 63 blocks has one. Each
+/// further part, from block 64·2^i to block 128·2^i, is cut into 32 stretches with one sample each.
+#[derive(Clone)]
+struct StreamPlaces {
+    stream: blake3::OutputReader,
+    /// Number of the next sample.
+    next: u64,
+}
+
+impl Iterator for StreamPlaces {
+    type Item = (u64, usize);
+
+    fn next(&mut self) -> Option<(u64, usize)> {
+        let number = self.next;
+        self.next += 1;
+        let (first, blocks) = match number.checked_sub(BLOCKS) {
+            None => (number, 1),
+            Some(later) => {
+                let part = BLOCKS << (later / STREAM_SAMPLES);
+                let blocks = part / STREAM_SAMPLES;
+                (part + later % STREAM_SAMPLES * blocks, blocks)
+            }
+        };
+        let block = first + draw(&mut self.stream, blocks);
+        let within = draw(&mut self.stream, (BLOCK - STREAM_SAMPLE + 1) as u64);
+        Some(match number {
+            0 => (0, BLOCK),
+            _ => (block * BLOCK as u64 + within, STREAM_SAMPLE),
+        })
+    }
+}
 
 /// The samples of a file that a receiver must hash, and the key of that hash.
 #[derive(Clone)]
@@ -24,19 +72,48 @@ pub struct Challenge {
     key: [u8; 32],
     /// Offset and length, in the order of the offsets; one for each chosen block.
     samples: Vec<(u64, usize)>,
+    /// The places of further samples, for a stream.
+    places: Option<Peekable<StreamPlaces>>,
 }
 
 impl Challenge {
+    /// The challenge with this key for a stream of which nothing is known yet.
+    pub fn of_stream(key: [u8; 32]) -> Challenge {
+        let stream = blake3::Hasher::new_derive_key(STREAM_PLACES)
+            .update(&key)
+            .finalize_xof();
+        let places = StreamPlaces { stream, next: 0 };
+        Challenge {
+            key,
+            samples: Vec::new(),
+            places: Some(places.peekable()),
+        }
+    }
+
+    /// Adds the samples of a stream that begin before `len`, since it is so long at least.
+    pub fn reach(&mut self, len: u64) {
+        while let Some(places) = &mut self.places
+            && let Some(place) = places.next_if(|(offset, _)| *offset < len)
+        {
+            self.samples.push(place);
+        }
+    }
+
+    /// Cuts off what lies behind the end of a stream that has `len` bytes.
+    pub fn end(&mut self, len: u64) {
+        self.reach(len);
+        self.places = None;
+        if let Some((offset, sample)) = self.samples.last_mut() {
+            *sample = (*sample as u64).min(len - *offset) as usize;
+        }
+    }
+
     /// The challenge with this key for a file of `len` bytes.
     pub fn new(key: [u8; 32], len: u64) -> Challenge {
         let mut stream = blake3::Hasher::new_derive_key(PLACES)
             .update(&key)
             .finalize_xof();
-        let mut draw = |below: u64| {
-            let mut bytes = [0; 8];
-            stream.fill(&mut bytes);
-            u64::from_le_bytes(bytes) % below
-        };
+        let mut draw = |below| draw(&mut stream, below);
         let count = blocks(len);
         let mut chosen: BTreeSet<u64> = BTreeSet::new();
         match count <= BLOCKS {
@@ -55,12 +132,16 @@ impl Challenge {
             (start + draw(whole - sample + 1), sample as usize)
         };
         let samples = chosen.into_iter().map(sample).collect();
-        Challenge { key, samples }
+        Challenge {
+            key,
+            samples,
+            places: None,
+        }
     }
 
-    /// The key in hexadecimal, as the sender tells it.
-    pub fn key(&self) -> String {
-        blake3::Hash::from_bytes(self.key).to_hex().to_string()
+    /// The key.
+    pub fn key(&self) -> [u8; 32] {
+        self.key
     }
 
     /// The samples: offset and length in bytes.
@@ -145,6 +226,42 @@ mod tests {
         }
     }
 
+    /// The sender takes samples while it reads; a receiver does when it knows the length.
+    #[test]
+    fn samples_of_a_stream_do_not_depend_on_how_it_came() {
+        const B: u64 = BLOCK as u64;
+        let whole = |len| {
+            let mut challenge = Challenge::of_stream([7; 32]);
+            challenge.end(len);
+            challenge
+        };
+        for len in [0, 1, B, B + 1, 64 * B, 5000 * B + 77] {
+            let all = whole(len);
+            let mut grown = Challenge::of_stream([7; 32]);
+            (0..len).step_by(700_001).for_each(|at| grown.reach(at));
+            grown.end(len);
+            assert_eq!(all.samples(), grown.samples());
+            let mut before = 0;
+            for &(offset, sample) in all.samples() {
+                assert!(offset >= before && offset < len && sample > 0, "{len}");
+                before = offset + sample as u64;
+            }
+            assert!(before <= len);
+            assert_eq!(all.bytes() as u64 > 0, len > 0);
+        }
+        // The sender's memory is bounded, however long the stream is.
+        assert!(whole(1 << 45).bytes() < 16 << 20);
+        assert_ne!(
+            whole(B * 100).samples(),
+            {
+                let mut other = Challenge::of_stream([8; 32]);
+                other.end(B * 100);
+                other
+            }
+            .samples()
+        );
+    }
+
     #[test]
     fn a_proof_is_for_one_key_one_receiver_and_these_bytes() {
         let proof = |key, bytes: &[u8], node| {
@@ -162,6 +279,6 @@ mod tests {
         }
         let [a, b] = [1, 2].map(|key| Challenge::new([key; 32], 1 << 40));
         assert_ne!(a.samples(), b.samples());
-        assert_eq!(a.key(), "01".repeat(32));
+        assert_eq!(a.key(), [1; 32]);
     }
 }

@@ -11,18 +11,19 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{self as sys, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::manifest::{Entry, Kind, Manifest, TOP};
+use super::manifest::{Attributes, Entry, Kind, Manifest, Special, TOP};
 use super::{Challenge, LEN_MAX, Secret, poisoned};
 use crate::error::Error;
 use crate::pattern::Pattern;
 use crate::text::shown;
 
-/// The files and directories that are sent.
+/// The files and directories that are sent, or a stream.
 pub struct SourceSet {
     manifest: Manifest,
     /// The number of each entry at the top, in ascending order, and its path.
@@ -31,9 +32,45 @@ pub struct SourceSet {
     versions: Vec<Option<Version>>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
+    sampled: Mutex<Sampled>,
+    stream: Option<Stream>,
+}
+
+/// What receivers have to prove, and the samples of the files that prove it, copied when the files
+/// were read.
+struct Sampled {
     challenge: Challenge,
-    /// The samples by which receivers prove that they have the files, copied when they were read.
-    samples: Mutex<Vec<u8>>,
+    samples: Vec<u8>,
+}
+
+impl Sampled {
+    /// Makes room for the samples that begin before byte `len`.
+    fn reach(&mut self, len: u64) {
+        self.challenge.reach(len);
+        self.samples.resize(self.challenge.bytes(), 0);
+    }
+
+    /// Drops what lies behind the end of a stream of `len` bytes.
+    fn end(&mut self, len: u64) {
+        self.challenge.end(len);
+        self.samples.truncate(self.challenge.bytes());
+    }
+}
+
+/// What is sent as it comes, and cannot be read again.
+struct Stream {
+    /// Where it comes from, until it is read.
+    input: Mutex<Option<File>>,
+    /// Its length in bytes, once it has ended.
+    len: OnceLock<u64>,
+}
+
+/// A random key for a challenge.
+fn random_key() -> Result<[u8; 32], Error> {
+    let mut key = [0; 32];
+    rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| Error::io("drawing a random number", e))?;
+    Ok(key)
 }
 
 /// The state of a file: at least one field differs after a change. The times are in seconds and
@@ -70,6 +107,44 @@ fn special(found: FileType) -> Option<&'static str> {
     }
 }
 
+/// What is sent of the sources, and what of it.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Names that are not sent from within directories.
+    pub exclude: Vec<Pattern>,
+    /// Whether extended attributes are sent, but those of the system (access control lists).
+    pub attributes: bool,
+    /// Whether devices and FIFOs in directories are sent.
+    pub special: bool,
+}
+
+/// The extended attributes of an entry that is no symbolic link.
+fn attributes(path: &Path) -> Result<Attributes, Errno> {
+    let mut found = Attributes::new();
+    let list = |size| {
+        let mut names = vec![0; size];
+        let len = sys::llistxattr(path, &mut names[..])?;
+        names.truncate(len);
+        Ok(names)
+    };
+    let names: Vec<u8> = match list(1 << 16) {
+        Err(Errno::OPNOTSUPP) => return Ok(found),
+        names => names?,
+    };
+    for name in names.split(|b| *b == 0) {
+        if name.is_empty() || name.starts_with(b"system.") {
+            continue;
+        }
+        let mut value = vec![0; 1 << 16];
+        match sys::lgetxattr(path, name, &mut value[..]) {
+            Ok(len) => _ = found.insert(name.into(), value[..len].into()),
+            Err(Errno::NODATA) => {} // removed just now
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
 /// Lists what is sent.
 struct Listing<'a> {
     manifest: Manifest,
@@ -77,7 +152,7 @@ struct Listing<'a> {
     starts: Vec<u64>,
     /// Files with several names: device and inode, and the entry that came first.
     links: HashMap<(u64, u64), u32>,
-    exclude: &'a [Pattern],
+    selection: &'a Selection,
     tell: &'a mut dyn FnMut(String),
 }
 
@@ -96,6 +171,15 @@ impl Listing<'_> {
                 Some(first) if meta.nlink() > 1 => Kind::HardLink(*first),
                 _ => Kind::File(meta.len()),
             },
+            t if self.selection.special && !t.is_socket() => {
+                let device = meta.rdev();
+                let (major, minor) = (sys::major(device), sys::minor(device));
+                Kind::Special(match t {
+                    t if t.is_fifo() => Special::Fifo,
+                    t if t.is_char_device() => Special::Character(major, minor),
+                    _ => Special::Block(major, minor),
+                })
+            }
             t => {
                 let what = special(t).unwrap_or("nothing that can be sent");
                 (self.tell)(format!("{} is {what}: it is not sent", shown(path)));
@@ -103,6 +187,16 @@ impl Listing<'_> {
             }
         };
         let number = self.manifest.entries().len() as u32;
+        let has_some = matches!(kind, Kind::File(_) | Kind::Directory);
+        let attributes = match self.selection.attributes && has_some {
+            true => attributes(path).map_err(|e| {
+                Error::io(
+                    format!("reading the extended attributes of {}", shown(path)),
+                    e,
+                )
+            })?,
+            false => Attributes::new(),
+        };
         let is_file = matches!(kind, Kind::File(_));
         let is_directory = kind == Kind::Directory;
         if is_file && meta.nlink() > 1 {
@@ -118,6 +212,7 @@ impl Listing<'_> {
             mtime: meta.mtime(),
             mtime_ns: meta.mtime_nsec().clamp(0, 999_999_999) as u32,
             owner: (meta.uid(), meta.gid()),
+            attributes,
         };
         self.manifest.add(entry).map_err(|why| {
             let why = match why.0 {
@@ -146,7 +241,12 @@ impl Listing<'_> {
         for name in names {
             let below = path.join(&name);
             let text = name.to_string_lossy();
-            if self.exclude.iter().any(|pattern| pattern.matches(&text)) {
+            if self
+                .selection
+                .exclude
+                .iter()
+                .any(|pattern| pattern.matches(&text))
+            {
                 continue;
             }
             match below.symlink_metadata() {
@@ -160,12 +260,12 @@ impl Listing<'_> {
 }
 
 impl SourceSet {
-    /// Lists `sources` and what lies below them, without what matches a pattern of `exclude`. A
+    /// Lists `sources` and what lies below them, as far as `selection` says. A
     /// symbolic link among `sources` is followed, others are sent as links. `tell` gets messages
     /// for the user.
     pub fn list(
         sources: &[PathBuf],
-        exclude: &[Pattern],
+        selection: &Selection,
         tell: &mut dyn FnMut(String),
     ) -> Result<SourceSet, Error> {
         let mut listing = Listing {
@@ -173,7 +273,7 @@ impl SourceSet {
             versions: Vec::new(),
             starts: Vec::new(),
             links: HashMap::new(),
-            exclude,
+            selection,
             tell,
         };
         let mut tops = Vec::new();
@@ -182,8 +282,8 @@ impl SourceSet {
             let meta = std::fs::metadata(source).map_err(error)?;
             if let Some(what) = special(meta.file_type()) {
                 return Err(Error::Usage(format!(
-                    "{} is {what}, and only files and directories can be sent: copy what it \
-                     yields to a file first",
+                    "{} is {what}, and only files and directories can be sent: send what it \
+                     yields as a stream, by standard input",
                     source.display()
                 )));
             }
@@ -191,18 +291,92 @@ impl SourceSet {
             tops.push((listing.manifest.entries().len() as u32, source.clone()));
             listing.add(source, name.as_bytes(), TOP, &meta)?;
         }
-        let mut key = [0; 32];
-        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| Error::io("drawing a random number", e))?;
-        let challenge = Challenge::new(key, listing.manifest.len());
+        let challenge = Challenge::new(random_key()?, listing.manifest.len());
         Ok(SourceSet {
-            samples: Mutex::new(vec![0; challenge.bytes()]),
-            challenge,
+            sampled: Mutex::new(Sampled {
+                samples: vec![0; challenge.bytes()],
+                challenge,
+            }),
             manifest: listing.manifest,
             tops,
             versions: listing.versions,
             starts: listing.starts,
+            stream: None,
         })
+    }
+
+    /// A set of one file with this name, of the bytes that `input` yields from now on.
+    pub fn stream(input: File, name: &str) -> Result<SourceSet, Error> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let mut manifest = Manifest::default();
+        let entry = Entry {
+            parent: TOP,
+            name: name.as_bytes().into(),
+            kind: Kind::Stream,
+            mode: 0o644,
+            mtime: now.as_secs() as i64,
+            mtime_ns: now.subsec_nanos(),
+            owner: (user.as_raw(), group.as_raw()),
+            attributes: Attributes::new(),
+        };
+        let named = manifest.add(entry);
+        named.map_err(|_| Error::Usage(format!("{name:?} is no name for a file")))?;
+        Ok(SourceSet {
+            manifest,
+            tops: vec![(0, PathBuf::from("standard input"))],
+            versions: vec![None],
+            starts: vec![0],
+            sampled: Mutex::new(Sampled {
+                challenge: Challenge::of_stream(random_key()?),
+                samples: Vec::new(),
+            }),
+            stream: Some(Stream {
+                input: Mutex::new(Some(input)),
+                len: OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Whether it is a stream, which is read once, as it comes.
+    pub fn is_stream(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Bytes of all files together; `None`: a stream that has not ended.
+    pub fn known_len(&self) -> Option<u64> {
+        match &self.stream {
+            Some(stream) => stream.len.get().copied(),
+            None => Some(self.manifest.len()),
+        }
+    }
+
+    /// The digest of the manifest in hexadecimal, by which a receiver knows the set when it comes
+    /// again; empty for a stream, which does not.
+    pub fn digest(&self) -> String {
+        match self.stream {
+            Some(_) => String::new(),
+            None => self.manifest.digest().to_hex().to_string(),
+        }
+    }
+
+    /// Where a stream comes from: once, for its reader.
+    pub(super) fn take_input(&self) -> Option<File> {
+        let stream = self.stream.as_ref()?;
+        stream.input.lock().unwrap_or_else(poisoned).take()
+    }
+
+    /// Notes that the stream has ended, with this length in bytes.
+    pub(super) fn end_stream(&self, len: u64) {
+        if let Some(stream) = &self.stream {
+            self.sampled().end(len);
+            let _ = stream.len.set(len);
+        }
+    }
+
+    fn sampled(&self) -> MutexGuard<'_, Sampled> {
+        self.sampled.lock().unwrap_or_else(poisoned)
     }
 
     /// The entries.
@@ -216,22 +390,22 @@ impl SourceSet {
         String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
     }
 
-    /// The challenge by which receivers prove that they have the files. The sender tells its key
-    /// only when every file has been read.
-    pub fn challenge(&self) -> &Challenge {
-        &self.challenge
+    /// The key of the challenge by which receivers prove that they have the files. The sender tells
+    /// it only when every file has been read.
+    pub fn challenge_key(&self) -> [u8; 32] {
+        self.sampled().challenge.key()
     }
 
     /// The secret that only a node with all files but those `failed` knows; valid once every file
     /// has been read.
     pub fn secret(&self, failed: &BTreeSet<u32>) -> Secret {
-        let mut samples = self.samples.lock().unwrap_or_else(poisoned);
+        let mut sampled = self.sampled();
+        let Sampled { challenge, samples } = &mut *sampled;
         for file in failed {
             let (start, len) = (self.starts[*file as usize], self.file_len(*file));
-            self.challenge
-                .each_overlap(start, len, |place, _| samples[place].fill(0));
+            challenge.each_overlap(start, len, |place, _| samples[place].fill(0));
         }
-        self.challenge.secret(&samples)
+        challenge.secret(samples)
     }
 
     /// Length of a regular file in bytes, when it was listed.
@@ -295,13 +469,14 @@ impl SourceSet {
     /// Keeps the samples that lie in these bytes of a file.
     pub fn sample(&self, file: u32, offset: u64, bytes: &[u8]) {
         let start = self.starts[file as usize] + offset;
-        let mut samples = self.samples.lock().unwrap_or_else(poisoned);
-        self.challenge
-            .each_overlap(start, bytes.len() as u64, |place, from| {
-                let from = from as usize;
-                let len = place.len();
-                samples[place].copy_from_slice(&bytes[from..from + len]);
-            });
+        let mut sampled = self.sampled();
+        sampled.reach(start + bytes.len() as u64);
+        let Sampled { challenge, samples } = &mut *sampled;
+        challenge.each_overlap(start, bytes.len() as u64, |place, from| {
+            let from = from as usize;
+            let len = place.len();
+            samples[place].copy_from_slice(&bytes[from..from + len]);
+        });
     }
 
     /// How files were changed since they were listed, for the first one that was; `failed` files
@@ -433,8 +608,11 @@ mod tests {
         std::fs::write(&alone, "1").unwrap();
         let mut told = Vec::new();
         let sources = [top.clone(), alone.clone()];
-        let exclude = ["*.tmp".parse().unwrap()];
-        let set = SourceSet::list(&sources, &exclude, &mut |text| told.push(text)).unwrap();
+        let selection = Selection {
+            exclude: vec!["*.tmp".parse().unwrap()],
+            ..Selection::default()
+        };
+        let set = SourceSet::list(&sources, &selection, &mut |text| told.push(text)).unwrap();
         assert!(told[0].contains("fifo is a FIFO"), "{told:?}");
         let listed: Vec<(PathBuf, Kind)> = (0..)
             .zip(set.manifest().entries())
@@ -470,7 +648,9 @@ mod tests {
             ),
         ];
         for (sources, why) in cases {
-            let error = SourceSet::list(&sources, &[], &mut |_| {}).err().unwrap();
+            let error = SourceSet::list(&sources, &Selection::default(), &mut |_| {})
+                .err()
+                .unwrap();
             assert!(error.to_string().contains(why), "{error}");
         }
         std::fs::remove_dir_all(dir).unwrap();

@@ -14,7 +14,7 @@ use fabricast_proto::NodeId;
 use super::authentication::{Authenticator, Step};
 use super::events::{By, SendEvent, SendReport, State, Traffic};
 use super::listening::{announce, places};
-use super::objections::{contradiction, small_datagrams, too_few, wrong_family};
+use super::objections::{LATE, contradiction, small_datagrams, too_few, wrong_family};
 use super::receiver_table::{Member, Stage};
 use super::refusals::Refusals;
 use super::seats::{host, no_seat, seats};
@@ -40,9 +40,6 @@ const PROVING_SPEED_MIN: u64 = 20_000_000;
 /// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
 
-/// Reason that the sender gives to receivers that come too late.
-pub const LATE: &str = "the transfer has begun already: ask for another one";
-
 /// The sender's state before the start, and its connections until the end.
 pub struct Admission<'a> {
     /// The connections.
@@ -62,7 +59,7 @@ pub struct Admission<'a> {
     net: Option<(IpAddr, Net)>,
     /// The number of receivers that there are descriptors for.
     seats: usize,
-    set: Arc<SourceSet>,
+    pub(super) set: Arc<SourceSet>,
     digest: String,
     name: String,
     session: u64,
@@ -100,7 +97,7 @@ impl<'a> Admission<'a> {
             session,
             port: rendezvous.address().port(),
             name: name.clone(),
-            len: Some(set.manifest().len()),
+            len: set.known_len(),
             answers: None,
         };
         let mut announcer = None;
@@ -115,7 +112,7 @@ impl<'a> Admission<'a> {
         tell(SendEvent::Listening {
             address: rendezvous.address(),
             name: name.clone(),
-            len: set.manifest().len(),
+            len: set.known_len(),
             announced: announcer.is_some(),
         });
         if let Some(why) = silent {
@@ -138,7 +135,7 @@ impl<'a> Admission<'a> {
             authenticator: Authenticator::new(session, options.keys.clone()),
             net: None,
             seats: seats(),
-            digest: set.manifest().digest().to_hex().to_string(),
+            digest: set.digest(),
             set,
             name,
             session,
@@ -471,7 +468,7 @@ impl<'a> Admission<'a> {
             session: self.session,
             node: member.node.0,
             name: self.name.clone(),
-            len: self.set.manifest().len(),
+            len: self.set.manifest().known_len(),
             tops: self.set.manifest().tops(),
             entries: self.set.manifest().entries().len() as u32,
             manifest: self.digest.clone(),
@@ -583,7 +580,7 @@ impl<'a> Admission<'a> {
         let (refused, refused_more) = self.refusals.report();
         SendReport {
             name: self.name.clone(),
-            len: self.set.manifest().len(),
+            len: self.set.known_len(),
             root: None,
             changed: None,
             failed: Vec::new(),
@@ -615,6 +612,7 @@ mod tests {
 
     use super::*;
     use crate::bootstrap::message::Hello;
+    use crate::object::Selection;
     use crate::object::testing::scratch;
 
     /// Calls `act` with a sender that listens and that no receiver has connected to.
@@ -623,7 +621,7 @@ mod tests {
         std::fs::write(dir.join("f"), "bytes").unwrap();
         (options.announce, options.port) = (false, 0);
         options.net.interface = Interface::Address(Ipv4Addr::LOCALHOST.into());
-        let set = SourceSet::list(&[dir.join("f")], &[], &mut |_| ()).unwrap();
+        let set = SourceSet::list(&[dir.join("f")], &Selection::default(), &mut |_| ()).unwrap();
         let set = Arc::new(set);
         let index = Arc::new(PackIndex::new(set.clone()));
         let waker = Waker::new().unwrap();
@@ -640,6 +638,7 @@ mod tests {
             address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
             datagram: 1472,
             window_bytes: 1 << 24,
+            stream: false,
             nonce: None,
         };
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);

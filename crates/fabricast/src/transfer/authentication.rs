@@ -152,14 +152,14 @@ mod tests {
     use super::*;
     use crate::bootstrap::message::{Hello, VERSION};
     use crate::object::testing::scratch;
-    use crate::object::{PackIndex, SourceSet};
+    use crate::object::{PackIndex, Selection, SourceSet};
     use crate::waker::Waker;
 
     /// Calls `act` with the connections of a sender that nobody has connected to.
     fn with_rendezvous(act: impl FnOnce(&Rendezvous)) {
         let dir = scratch();
         std::fs::write(dir.join("f"), "bytes").unwrap();
-        let set = SourceSet::list(&[dir.join("f")], &[], &mut |_| ()).unwrap();
+        let set = SourceSet::list(&[dir.join("f")], &Selection::default(), &mut |_| ()).unwrap();
         let index = Arc::new(PackIndex::new(Arc::new(set)));
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         act(&Rendezvous::open(&[here], 0, index, Waker::new().unwrap()).unwrap());
@@ -169,6 +169,7 @@ mod tests {
     fn client(name: &str, nonce: Option<Nonce>) -> Member {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let hello = Hello {
+            stream: false,
             version: VERSION,
             name: name.into(),
             address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),

@@ -1,5 +1,6 @@
 //! The destination of what is received, as the receiver's user has named it.
 
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -7,17 +8,40 @@ use super::receiver_errors::strange;
 use crate::bootstrap::message::{VERSION, Welcome};
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::object::{BLOCK, Destination, Kept, Tree, check_space, parent, safe_name};
+use crate::object::{
+    BLOCK, Destination, DryRun, Kept, StreamWriter, Target, Tree, check_space, parent, safe_name,
+};
 use crate::setting::MAX_SIZE;
+
+/// What stands for the path of a file that goes to a stream.
+const STREAM: &str = "-";
 
 /// Reports what is wrong with the destination before the receiver looks for a sender.
 pub fn check(options: &RecvOptions) -> Result<(), Error> {
     let dest = &options.dest;
+    if options.output.is_some() {
+        return Ok(());
+    }
+    if options.into_directory && options.dry_run {
+        return match dest.is_dir() {
+            true => Ok(()),
+            false => Err(Error::Usage(format!(
+                "there is no directory {}",
+                dest.display()
+            ))),
+        };
+    }
     if options.into_directory {
         return match std::fs::create_dir(dest) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists && dest.is_dir() => Ok(()),
             made => made.map_err(|e| Error::io(format!("making {}", dest.display()), e)),
-        };
+        }
+        .map(|()| {
+            // A power failure must not take the directory away. What cannot be flushed may go.
+            if options.sync {
+                let _ = File::open(parent(dest)).and_then(|parent| parent.sync_all());
+            }
+        });
     }
     match std::fs::metadata(dest) {
         Ok(meta) if meta.is_dir() => Ok(()),
@@ -51,15 +75,37 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
 /// sender that was `found` by its announcement may be anybody: a file at the top loses its execute
 /// permissions, so that it cannot run before the user allows that. Calls `go_on` now and then while
 /// it proves what an earlier run has left, and gives up if that returns an error.
+///
+/// The file of a receiver that writes to a stream has the path `-`, as its user has called it.
 pub fn prepare(
     options: &RecvOptions,
     welcome: &Welcome,
     found: bool,
     go_on: &mut dyn FnMut() -> Result<(), Error>,
-) -> Result<(Tree, Kept, PathBuf), Error> {
+) -> Result<(Target, Kept, PathBuf), Error> {
     let absurd = welcome.tops == 0 || welcome.tops > welcome.entries;
-    if welcome.version != VERSION || welcome.block as usize != BLOCK || absurd {
+    let is_stream = welcome.len.is_none();
+    if welcome.version != VERSION
+        || welcome.block as usize != BLOCK
+        || absurd
+        || is_stream && welcome.entries != 1
+    {
         return Err(strange());
+    }
+    if let Some(output) = &options.output {
+        return match (welcome.entries, welcome.len, options.max_size) {
+            (1, Some(len), Some(most)) if len > most => {
+                Err(Error::too_long(STREAM.as_ref(), len, most, MAX_SIZE))
+            }
+            (1, ..) => {
+                let target = Target::Stream(StreamWriter::new(output.clone()));
+                Ok((target, Kept::default(), STREAM.into()))
+            }
+            (entries, ..) => Err(Error::Usage(format!(
+                "the sender sends {entries} files and directories, and only one file can go to \
+                 standard output: name a directory"
+            ))),
+        };
     }
     let dest = &options.dest;
     let to_directory = options.into_directory || dest.is_dir();
@@ -87,18 +133,25 @@ pub fn prepare(
         }
         _ => dest.clone(),
     };
-    let len = welcome.len;
+    let len = welcome.len.unwrap_or(0);
     if let Some(most) = options.max_size.filter(|most| len > *most) {
         return Err(Error::too_long(&path, len, most, MAX_SIZE));
     }
-    let mut tree = Tree::new(Destination {
+    let destination = Destination {
         root: root.to_owned(),
         name,
         overwrite: options.overwrite,
         sync: options.sync,
         is_tame: found,
         is_privileged: options.privileged,
-    })?;
+        attributes: options.attributes,
+        deletes: options.delete,
+    };
+    if options.dry_run {
+        let target = Target::DryRun(DryRun::new(destination)?);
+        return Ok((target, Kept::default(), path));
+    }
+    let mut tree = Tree::new(destination)?;
     let kept = match blake3::Hash::from_hex(&welcome.manifest) {
         Ok(set) => tree.resume(&set, go_on)?,
         Err(_) => Kept::default(),
@@ -108,5 +161,5 @@ pub fn prepare(
         return Err(Error::Exists(path));
     }
     check_space(&path, len.saturating_sub(kept.allocated), options.reserve)?;
-    Ok((tree, kept, path))
+    Ok((Target::Tree(Box::new(tree)), kept, path))
 }

@@ -164,10 +164,10 @@ impl<'a> Discovery<'a> {
         let offered = Offer {
             address: announced.address,
             name: welcome.name.clone(),
-            len: Some(welcome.len),
+            len: welcome.len,
         };
-        let as_announced =
-            offered.name == announced.name && announced.len.is_none_or(|len| len == welcome.len);
+        let as_announced = offered.name == announced.name
+            && announced.len.is_none_or(|len| Some(len) == welcome.len);
         let accepted = match &self.options.accept {
             _ if as_announced => true,
             Accept::Any => true,
@@ -178,8 +178,12 @@ impl<'a> Discovery<'a> {
             return Ok(());
         }
         let text = format!(
-            "it offers {:?} of {} bytes over TCP, which is not what was announced",
-            offered.name, welcome.len
+            "it offers {:?} of {} over TCP, which is not what was announced",
+            offered.name,
+            match welcome.len {
+                Some(len) => format!("{len} bytes"),
+                None => "unknown length".into(),
+            }
         );
         // The user is asked again, now about what is really offered.
         if let (Accept::Asked(_), Some(ear)) = (&self.options.accept, &mut self.ear) {

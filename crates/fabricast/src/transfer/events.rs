@@ -34,8 +34,8 @@ pub enum SendEvent {
         address: SocketAddr,
         /// Name of the file.
         name: String,
-        /// Length of the file in bytes.
-        len: u64,
+        /// Length of the file in bytes; `None`: it is a stream.
+        len: Option<u64>,
         /// Whether the sender announces itself, so that receivers need no address.
         announced: bool,
     },
@@ -108,14 +108,16 @@ pub enum SendEvent {
         median: u64,
         /// Bytes that the fastest receiver has.
         fastest: u64,
-        /// Length of the file in bytes.
-        len: u64,
+        /// Length of the file in bytes; `None`: a stream that has not ended.
+        len: Option<u64>,
         /// The sender's rate in bytes per second, if the core tells one.
         rate: Option<u64>,
         /// Data packets sent again so far, each counted once.
         repairs: u64,
         /// Receivers that have verified the file.
         verified: usize,
+        /// Receivers that have received the file to a stream.
+        received: usize,
         /// Receivers that have failed.
         failed: usize,
     },
@@ -145,6 +147,13 @@ pub enum SendEvent {
     },
     /// A receiver has proven and stored the file.
     Verified {
+        /// Name of the receiver.
+        receiver: String,
+        /// Seconds since the start.
+        seconds: f64,
+    },
+    /// A receiver has proven the file, which has gone to its stream.
+    Received {
         /// Name of the receiver.
         receiver: String,
         /// Seconds since the start.
@@ -182,6 +191,9 @@ pub enum By {
 pub enum State {
     /// The receiver has proven and stored the file.
     Verified,
+    /// The receiver has proven the file, which has gone to a stream: what has become of it there,
+    /// nobody can verify.
+    Received,
     /// The receiver said that it could not go on, or the sender gave up before the receiver had the
     /// file.
     Failed,
@@ -191,6 +203,13 @@ pub enum State {
     Dropped,
     /// The receiver connected and never took part.
     Refused,
+}
+
+impl State {
+    /// Whether the receiver has got everything.
+    pub fn is_complete(self) -> bool {
+        matches!(self, State::Verified | State::Received)
+    }
 }
 
 /// Since when a receiver takes part.
@@ -274,8 +293,8 @@ pub struct FileFailure {
 pub struct SendReport {
     /// Name of the file.
     pub name: String,
-    /// Length of the file in bytes.
-    pub len: u64,
+    /// Length of the file in bytes; `None`: a stream that has not ended.
+    pub len: Option<u64>,
     /// BLAKE3 of the hashes of all packs, in hexadecimal; `None` if not all files were read.
     pub root: Option<String>,
     /// How the source was changed after its bytes had been read, if it was. The receivers have the
@@ -325,9 +344,15 @@ impl SendReport {
         self.receivers.iter().filter(verified).count()
     }
 
+    /// Number of receivers that have the file, or have received it to a stream.
+    pub fn complete(&self) -> usize {
+        let is_complete = |r: &&ReceiverReport| r.state.is_complete();
+        self.receivers.iter().filter(is_complete).count()
+    }
+
     /// The exit code for this result.
     pub fn exit_code(&self) -> u8 {
-        match self.verified() == self.receivers.len() {
+        match self.complete() == self.receivers.len() {
             _ if self.changed.is_some() || !self.failed.is_empty() => exit::SOURCE_CHANGED,
             true => exit::OK,
             false => exit::PARTIAL,
@@ -359,9 +384,9 @@ pub enum RecvEvent {
         sender: SocketAddr,
         /// Name of the file.
         name: String,
-        /// Length of the file in bytes.
-        len: u64,
-        /// Path of the destination file.
+        /// Length of the file in bytes; `None`: it is a stream.
+        len: Option<u64>,
+        /// Path of the destination file; `-`: it goes to a stream.
         #[serde(serialize_with = "text::told")]
         path: PathBuf,
     },
@@ -391,11 +416,13 @@ pub enum RecvEvent {
         seconds: f64,
         /// Bytes that have arrived.
         placed: u64,
-        /// Length of the file in bytes.
-        len: u64,
+        /// Length of the file in bytes; `None`: a stream that has not ended.
+        len: Option<u64>,
     },
     /// All bytes have arrived; the receiver proves and stores them.
     Storing,
+    /// In a dry run: what would be deleted, with all that it holds.
+    Surplus(ToldPath),
     /// A message that the user should see.
     Notice {
         /// The message.
@@ -416,13 +443,21 @@ impl RecvReport {
 /// Result of a receiver.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RecvReport {
-    /// Path of the file.
+    /// Path of the file; `-`: it has gone to a stream.
     #[serde(serialize_with = "text::told")]
     pub path: PathBuf,
+    /// [`State::Verified`]; [`State::Received`] if the file has gone to a stream;
+    /// [`State::Refused`] after a dry run.
+    pub state: State,
     /// Length of the file in bytes.
     pub len: u64,
     /// BLAKE3 of the hashes of all packs, in hexadecimal.
     pub root: String,
+    /// Number of entries that were deleted, because they were in directories of the set and not in
+    /// the set.
+    pub deleted: u64,
+    /// Number of devices and FIFOs that were not made.
+    pub special: u64,
     /// Files that the sender could not read: everything else is here.
     pub failed: Vec<ToldPath>,
     /// Seconds from the start to the end.

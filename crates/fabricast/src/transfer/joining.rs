@@ -14,7 +14,7 @@ use crate::bootstrap::{Control, Heard};
 use crate::config::{NetworkKind, Offer, RecvOptions};
 use crate::error::Error;
 use crate::net::{self, Net, random};
-use crate::object::{Kept, Tree};
+use crate::object::{Kept, Target};
 use crate::setting::START_TIMEOUT;
 use crate::text::{shown, spoken};
 use crate::transport::Transport;
@@ -30,7 +30,7 @@ const PREPARING: Duration = Duration::from_secs(1);
 /// What receiver and sender have agreed on before the start.
 pub struct Joined {
     pub net: Net,
-    pub tree: Tree,
+    pub target: Target,
     /// What of the set is here from an earlier run.
     pub kept: Kept,
     /// The path of what is received.
@@ -70,6 +70,7 @@ pub fn join(
         address,
         datagram: net.caps().datagram_max as u32,
         window_bytes: WINDOW_BYTES,
+        stream: options.output.is_some(),
         nonce: options.key.as_ref().map(|_| Nonce::random()).transpose()?,
     };
 
@@ -88,7 +89,8 @@ pub fn join(
         }
         check(&options.interrupt)
     };
-    let (tree, kept, path) = destination::prepare(options, &welcome, found.is_some(), &mut go_on)?;
+    let (target, kept, path) =
+        destination::prepare(options, &welcome, found.is_some(), &mut go_on)?;
     if !kept.is_empty() {
         tell(RecvEvent::Resumed { bytes: kept.bytes });
     }
@@ -102,7 +104,7 @@ pub fn join(
     match wait(control, options, deadline, None, "start the transfer")? {
         ToReceiver::Start(start) => Ok(Joined {
             net,
-            tree,
+            target,
             kept,
             path,
             welcome,

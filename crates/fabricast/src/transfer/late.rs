@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Command, NodeId};
 
 use super::ALL;
-use super::admission::{Admission, LATE};
+use super::admission::Admission;
 use super::catch_up::Lacks;
 use super::events::{Part, SendEvent, State};
-use super::objections::{contradiction, small_datagrams, wrong_family};
-use super::plan::{Plan, admits_late};
+use super::objections::{LATE, LATE_STREAM, contradiction, small_datagrams, wrong_family};
+use super::plan::Plan;
 use super::receiver_table::{Member, Place, Stage, Wait};
 use super::seats::{host, no_seat, seats};
 use super::sender_session::SenderSession;
-use super::start_check::scheme_of;
 use crate::bootstrap::Event;
 use crate::bootstrap::message::{Announced, Join, Start, ToReceiver};
 use crate::config::{ReachRule, SendOptions, Slow};
@@ -41,8 +40,9 @@ fn objection(
         .members
         .iter()
         .any(|m| m.active() && m.stage != Stage::Preparing);
-    if is_over || !scheme_of(start).is_ok_and(|scheme| admits_late(&scheme, options)) {
-        return Some(LATE.into());
+    if is_over || !plan.admits_late || member.hello.stream {
+        let is_stream = member.hello.stream || admission.set.is_stream();
+        return Some(if is_stream { LATE_STREAM } else { LATE }.into());
     }
     let family = start.root.ip().map(|at| Family::of(at.ip()));
     let its = Family::of(member.address.ip());
@@ -137,6 +137,7 @@ impl SenderSession<'_> {
             && member.part != Part::Demoted
             && member.stage == Stage::Receiving
             && member.has_said
+            && !member.hello.stream
             && self.plan.start.addresses.is_empty()
             && self.admission.members.iter().any(needs);
         if !may {
@@ -152,7 +153,7 @@ impl SenderSession<'_> {
         (self.tell)(SendEvent::Demoted {
             receiver: member.name(),
             placed: member.placed,
-            len: self.plan.len,
+            len: self.set.known_len().unwrap_or_default(),
         });
         self.command(Command::MemberRemove { group: ALL, node });
         true

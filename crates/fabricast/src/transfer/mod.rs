@@ -31,6 +31,7 @@ mod plan;
 mod receiver;
 mod receiver_driver;
 mod receiver_errors;
+mod receiver_late;
 mod receiver_session;
 mod receiver_table;
 mod refusals;
@@ -49,7 +50,7 @@ pub use events::{
     Traffic,
 };
 pub use receiver::recv;
-pub use sender::send;
+pub use sender::{Source, send};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -9,6 +9,13 @@ use crate::interface::Family;
 use crate::setting::{ADMITTED_DATAGRAM, FROM, MAX_WAIT, MIN_RECEIVERS};
 use crate::text::spoken;
 
+/// Reason that the sender gives to receivers that come too late.
+pub const LATE: &str = "the transfer has begun already: ask for another one";
+
+/// Reason that the sender gives to receivers that come too late for a stream.
+pub const LATE_STREAM: &str = "the transfer has begun already, and a stream is sent once: what has \
+                               gone by cannot be sent again. Be there at the start the next time";
+
 /// The smallest window that a receiver may offer, in bytes. The window of all receivers is as large
 /// as the smallest one, and a smaller one would slow all of them down on fast links. (Receivers of
 /// this version offer [`super::WINDOW_BYTES`].)

@@ -23,14 +23,14 @@ pub struct Plan {
     pub overhead: u32,
     /// Name of the interface in use.
     pub interface: String,
-    /// Bytes of all files together.
-    pub len: u64,
+    /// Whether receivers may come when the transfer runs already.
+    pub admits_late: bool,
 }
 
 /// Opens the network for the receivers that are there, and creates the driver and the plan.
 pub fn open(
     admission: &mut Admission<'_>,
-    len: u64,
+    is_stream: bool,
     session: u64,
     options: &SendOptions,
 ) -> Result<(SendDriver, Plan), Error> {
@@ -58,10 +58,12 @@ pub fn open(
     let window = window(bytes.unwrap_or(u64::MAX), payload_size, scheme.window);
     scheme.window = window;
     let root = net.address().for_others();
+    // What was sent of a stream cannot be sent again.
+    let admits_late = !is_stream && admits_late(&scheme, options);
     let group = match options.reach {
         // A single receiver needs no multicast: the core sends to it by unicast. But another one
         // may come later.
-        ReachRule::Auto if members.len() > 1 || admits_late(&scheme, options) => {
+        ReachRule::Auto if members.len() > 1 || admits_late => {
             Some(group_address(options, near, session)?.into())
         }
         ReachRule::Auto | ReachRule::Unicast => None,
@@ -105,7 +107,7 @@ pub fn open(
             start,
             overhead,
             interface,
-            len,
+            admits_late,
         },
     ))
 }
@@ -123,7 +125,7 @@ pub fn group_add(start: &Start, session: u64) -> Command {
 
 /// Whether receivers may come when the transfer runs already. Where receivers report to each other,
 /// none can join.
-pub fn admits_late(scheme: &Scheme, options: &SendOptions) -> bool {
+fn admits_late(scheme: &Scheme, options: &SendOptions) -> bool {
     options.late == Late::Admit && scheme.topology == FeedbackTopology::Direct
 }
 

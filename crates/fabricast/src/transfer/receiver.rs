@@ -7,7 +7,7 @@ use tracing::debug;
 use super::discovery::Discovery;
 use super::events::{RecvEvent, RecvReport};
 use super::joining::{Joined, join};
-use super::receiver_errors::{is_ours, say_why};
+use super::receiver_errors::{is_ours, say_why, strange};
 use super::receiver_session::ReceiverSession;
 use super::{destination, start_check};
 use crate::bootstrap::Control;
@@ -66,9 +66,15 @@ fn take_part(
     tell: &mut dyn FnMut(RecvEvent),
 ) -> Result<RecvReport, Error> {
     start_check::check(&joined.start, joined.sender, options)?;
-    let len = joined.welcome.len;
-    let rest = len.saturating_sub(joined.kept.allocated);
-    check_space(&joined.path, rest, options.reserve)?;
+    // A stream takes packs in their order, and would keep those that come before the first.
+    if joined.start.late && (options.output.is_some() || joined.welcome.len.is_none()) {
+        return Err(strange());
+    }
+    if options.output.is_none() {
+        let len = joined.welcome.len.unwrap_or(0);
+        let rest = len.saturating_sub(joined.kept.allocated);
+        check_space(&joined.path, rest, options.reserve)?;
+    }
     let group = joined.start.group.clone();
     tell(RecvEvent::Started { group });
     ReceiverSession::new(control, joined, options, waker, tell)?.run()

@@ -4,26 +4,26 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Admission, Command, Event, NodeId, OpId, Refused, Seq, Slot};
+use fabricast_proto::{Command, Event, NodeId, OpId, Refused};
 
 use super::block_repair::BlockRepair;
-use super::catching_up::{CatchingUp, Next};
-use super::events::{RecvEvent, RecvReport};
+use super::catching_up::CatchingUp;
+use super::events::{RecvEvent, RecvReport, State};
 use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
 use super::pack_table::{self, PackTable};
 use super::receiver_driver;
-use super::receiver_errors::{refused, strange, strange_packs, surprise};
-use super::storing::{Stored, Storing};
+use super::receiver_errors::{refused, strange, surprise};
+use super::storing::{Finished, Limits, Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
-use crate::bootstrap::message::{Announced, Join, ReceiverStatistics, ToReceiver, ToSender};
+use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
-use crate::error::Error;
+use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::pack::Pack;
-use crate::object::{Challenge, Kept, PackRecord};
+use crate::object::{Kept, PackRecord};
 use crate::setting::RECEIVE_TIMEOUT;
 use crate::text::{ToldPath, spoken};
 use crate::transport::Transport;
@@ -49,46 +49,57 @@ enum Phase {
 }
 
 /// A pack that is posted.
-struct Posted {
-    number: u32,
-    op: OpId,
+pub(super) struct Posted {
+    pub(super) number: u32,
+    pub(super) op: OpId,
     record: PackRecord,
 }
 
 /// A receiver, once the transfer has started.
 pub struct ReceiverSession<'a> {
     control: &'a mut Control,
-    driver: RecvDriver,
-    storing: Storing,
-    options: &'a RecvOptions,
-    tell: &'a mut dyn FnMut(RecvEvent),
-    clock: Clock,
+    pub(super) driver: RecvDriver,
+    pub(super) storing: Storing,
+    pub(super) options: &'a RecvOptions,
+    pub(super) tell: &'a mut dyn FnMut(RecvEvent),
+    pub(super) clock: Clock,
     path: PathBuf,
-    /// Bytes of all files together.
-    len: u64,
+    /// Bytes of all files together; `None`: a stream that has not ended.
+    len: Option<u64>,
+    /// Whether what is sent is a stream.
+    is_stream: bool,
     /// Packs that are announced, and so posted, and have not arrived.
-    posted: Vec<Posted>,
+    pub(super) posted: Vec<Posted>,
     /// Packs that have been copied, because other receivers may still need them from the core, and
     /// their bytes.
-    lent: Vec<(OpId, u64)>,
+    pub(super) lent: Vec<(OpId, u64)>,
     store: Rc<Store>,
-    packs: PackTable,
+    pub(super) packs: PackTable,
     /// Number of packs that are proven.
     proven: usize,
+    /// As many as that of a stream, the sender knows.
+    proven_told: usize,
     /// What is here from an earlier run.
     kept: Kept,
     /// How far this receiver has come with what was announced before it joined.
-    catching_up: CatchingUp,
-    payload_size: u32,
-    /// How to prove to the sender that the set is here, once all packs are announced.
-    end: Option<Challenge>,
+    pub(super) catching_up: CatchingUp,
+    pub(super) payload_size: u32,
+    /// The key of the challenge by which this receiver proves to the sender that the set is here,
+    /// once all packs are announced.
+    end: Option<[u8; 32]>,
     /// The damaged pack that is repaired.
-    repair: Option<BlockRepair>,
+    pub(super) repair: Option<BlockRepair>,
     unanswered: Unanswered,
     node: NodeId,
     phase: Phase,
     /// Whether everything has arrived, and the user knows.
     is_here: bool,
+    /// Whether the user knows what would be deleted, and wants no more.
+    is_dry_run_over: bool,
+    /// Number of entries that were deleted.
+    deleted: u64,
+    /// Number of devices and FIFOs that were not made.
+    special: u64,
     /// Files that the sender could not read.
     failed: Vec<PathBuf>,
     statistics: ReceiverStatistics,
@@ -117,7 +128,7 @@ impl<'a> ReceiverSession<'a> {
     ) -> Result<ReceiverSession<'a>, Error> {
         let Joined {
             net,
-            tree,
+            target,
             kept,
             path,
             welcome,
@@ -133,9 +144,15 @@ impl<'a> ReceiverSession<'a> {
         let now = Instant::now();
         let damage = options.inject_damage;
         let store = Rc::<Store>::default();
+        let limits = Limits {
+            path: path.clone(),
+            max_size: options.max_size,
+            reserve: options.output.is_none().then_some(options.reserve),
+        };
         let storing = Storing::start(
-            (tree, &kept),
+            (target, &kept),
             &welcome,
+            limits,
             damage,
             store.clone(),
             waker.clone(),
@@ -149,11 +166,13 @@ impl<'a> ReceiverSession<'a> {
             clock,
             path,
             len: welcome.len,
+            is_stream: welcome.len.is_none(),
             posted: Vec::new(),
             lent: Vec::new(),
             store,
             packs: PackTable::default(),
             proven: 0,
+            proven_told: 0,
             catching_up: CatchingUp::new(start.late, !kept.is_empty()),
             kept,
             payload_size,
@@ -163,6 +182,9 @@ impl<'a> ReceiverSession<'a> {
             node: NodeId(welcome.node),
             phase: Phase::Receiving,
             is_here: false,
+            is_dry_run_over: false,
+            deleted: 0,
+            special: 0,
             failed: Vec::new(),
             statistics: ReceiverStatistics::default(),
             progress: (now, 0),
@@ -194,7 +216,7 @@ impl<'a> ReceiverSession<'a> {
                 return Ok(self.report());
             }
             check(&self.options.interrupt)?;
-            if self.advance()? {
+            if self.advance()? || self.is_dry_run_over {
                 return Ok(self.report());
             }
             self.tick()?;
@@ -203,7 +225,8 @@ impl<'a> ReceiverSession<'a> {
                 let received = self.driver.node().counters().received;
                 if std::mem::replace(&mut self.received, received) != received && step.is_idle(now)
                 {
-                    let missing = self.len.saturating_sub(self.driver.counters().written);
+                    let len = self.len.unwrap_or(u64::MAX);
+                    let missing = len.saturating_sub(self.driver.counters().written);
                     let gather = incoming::gather(missing);
                     std::thread::sleep(gather.saturating_sub(self.clock.now().since(now)));
                 }
@@ -247,7 +270,7 @@ impl<'a> ReceiverSession<'a> {
     }
 
     /// Whether a pack with this record is here from an earlier run. Then it counts as stored.
-    fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
+    pub(super) fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
         let is_kept = self.kept.packs.contains(&record.hash);
         if is_kept {
             self.packs.set(number, pack_table::Pack::Coming);
@@ -262,74 +285,6 @@ impl<'a> ReceiverSession<'a> {
         let entry = self.packs.get(number);
         let is_lacking = entry.is_some_and(|(_, pack)| pack == pack_table::Pack::Lacking);
         self.catching_up.is_inside() && is_lacking
-    }
-
-    /// Joins the group, from the next pack on.
-    fn join(&mut self, join: Join) -> Result<(), Error> {
-        let admission = Admission {
-            slot: Slot {
-                index: join.slot,
-                epoch: join.epoch,
-            },
-            first: Seq(join.first),
-            receivers: join.receivers,
-        };
-        let command = Command::GroupJoin {
-            group: ALL,
-            sender: ROOT,
-            payload_size: self.payload_size,
-            admission,
-        };
-        let joined = self.driver.command(self.clock.now(), command);
-        joined.map_err(refused)?;
-        self.catching_up.join(join.packs);
-        match self.packs.join(join.packs) {
-            true => Ok(()),
-            false => Err(strange_packs()),
-        }
-    }
-
-    /// Leaves the group, since the sender says so. What was posted has not come.
-    fn leave_group(&mut self) -> Result<(), Error> {
-        let left = Command::GroupRemove(ALL);
-        let left = self.driver.command(self.clock.now(), left);
-        left.map_err(refused)?;
-        for posted in self.posted.drain(..) {
-            self.packs.set(posted.number, pack_table::Pack::Lacking);
-            self.lent.push((posted.op, 0));
-        }
-        self.catching_up.leave();
-        (self.tell)(RecvEvent::Demoted);
-        Ok(())
-    }
-
-    /// Goes on with joining.
-    fn catch_up(&mut self) -> Result<(), Error> {
-        let is_repairing = self.repair.is_some();
-        match self.catching_up.next(&mut self.packs, is_repairing)? {
-            None => {}
-            Some(Next::List(need)) => self.say(&ToSender::Need(need))?,
-            Some(Next::Page(number, pack, hash)) => self.storing.arrived(number, pack, hash),
-            Some(Next::Has(messages, event)) => {
-                (self.tell)(event);
-                messages.iter().try_for_each(|has| self.say(has))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes a list that this receiver has requested.
-    fn listed(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.catching_up.listed();
-        let records = PackRecord::decode(bytes).ok_or_else(strange_packs)?;
-        let from = self.packs.unlisted().unwrap_or_default();
-        if !self.packs.list(records.clone()) {
-            return Err(strange_packs());
-        }
-        for (number, record) in (from..).zip(&records) {
-            self.keeps(number, record);
-        }
-        self.ask()
     }
 
     /// Gives a pack that has arrived to the thread that stores it.
@@ -377,21 +332,19 @@ impl<'a> ReceiverSession<'a> {
                     self.packs.set(number, pack_table::Pack::Here);
                 }
                 Stored::Manifest => self.catching_up.has_manifest(),
+                Stored::Surplus(paths) => self.end_dry_run(paths),
                 Stored::Damaged(repair) => {
                     self.repair = Some(repair);
                     self.ask()?;
                 }
-                Stored::Finished(proof, failed) => {
-                    self.failed = failed;
-                    self.safe(proof);
-                }
+                Stored::Finished(finished) => self.safe(finished),
                 Stored::Failed(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn say(&mut self, message: &ToSender) -> Result<(), Error> {
+    pub(super) fn say(&mut self, message: &ToSender) -> Result<(), Error> {
         if self.lost.is_some() {
             return Ok(());
         }
@@ -403,6 +356,18 @@ impl<'a> ReceiverSession<'a> {
                 _ => Error::io("talking to the sender", e),
             })
         })
+    }
+
+    /// Ends a dry run: tells the user what would be deleted, and the sender that nothing is wanted.
+    fn end_dry_run(&mut self, paths: Vec<PathBuf>) {
+        for path in paths {
+            let path = ToldPath::from(&*path);
+            (self.tell)(RecvEvent::Surplus(path));
+        }
+        let reason = "it only wanted to know what it would delete (a dry run)".into();
+        let code = exit::OK;
+        let _ = self.control.say(&ToSender::Failed { code, reason });
+        self.is_dry_run_over = true;
     }
 
     /// Handles that the sender is gone, or has removed this receiver. That is an error if the
@@ -475,7 +440,7 @@ impl<'a> ReceiverSession<'a> {
             {
                 let key = blake3::Hash::from_hex(key)
                     .map_err(|_| Error::PeerLost("the sender's challenge makes no sense".into()))?;
-                self.end = Some(Challenge::new(key.into(), self.len));
+                self.end = Some(key.into());
             }
             Heard::Message(ToReceiver::Gone { node }) if NodeId(node) != ROOT => {
                 let now = self.clock.now();
@@ -534,11 +499,12 @@ impl<'a> ReceiverSession<'a> {
                     self.say(&ToSender::Working { done })?;
                 }
                 self.catch_up()?;
-                if let Some(challenge) = &self.end
+                self.tell_proven()?;
+                if let Some(key) = self.end
                     && self.is_whole()
                     && self.packs.here() == self.packs.len()
                 {
-                    self.storing.finish(challenge.clone(), self.node.0);
+                    self.storing.finish(key, self.node.0);
                     self.phase = Phase::Storing;
                 }
                 Ok(false)
@@ -553,7 +519,7 @@ impl<'a> ReceiverSession<'a> {
 
     /// Requests what is damaged, or stores the pack if everything is proven. The answer to a list
     /// comes first.
-    fn ask(&mut self) -> Result<(), Error> {
+    pub(super) fn ask(&mut self) -> Result<(), Error> {
         while !self.catching_up.lists()
             && let Some(repair) = &mut self.repair
         {
@@ -588,8 +554,26 @@ impl<'a> ReceiverSession<'a> {
         self.ask()
     }
 
+    /// Whether packs are stored in their order alone.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.is_stream || self.options.output.is_some()
+    }
+
+    /// Tells the sender which packs of a stream it need not keep for this receiver.
+    fn tell_proven(&mut self) -> Result<(), Error> {
+        if !self.is_stream || self.proven == self.proven_told {
+            return Ok(());
+        }
+        self.proven_told = self.proven;
+        let packs = self.proven as u32;
+        self.say(&ToSender::Proven { packs })
+    }
+
     /// Tells the sender that the set is stored.
-    fn safe(&mut self, proof: String) {
+    fn safe(&mut self, finished: Finished) {
+        self.failed = finished.failed;
+        self.len = Some(finished.len);
+        (self.deleted, self.special) = (finished.deleted, finished.special);
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
@@ -597,7 +581,12 @@ impl<'a> ReceiverSession<'a> {
         // The set is safe, whether the sender learns that or not.
         match self.lost {
             Some(_) => self.dismissed = true,
-            None => _ = self.control.say(&ToSender::Verified { statistics, proof }),
+            None => {
+                _ = self.control.say(&match finished.proof {
+                    Some(proof) => ToSender::Verified { statistics, proof },
+                    None => ToSender::Received { statistics },
+                });
+            }
         }
     }
 
@@ -639,7 +628,8 @@ impl<'a> ReceiverSession<'a> {
                 }
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: (self.kept.bytes + self.driver.counters().written).min(self.len),
+                    placed: (self.kept.bytes + self.driver.counters().written)
+                        .min(self.len.unwrap_or(u64::MAX)),
                     len: self.len,
                 });
             }
@@ -685,8 +675,15 @@ impl<'a> ReceiverSession<'a> {
         self.count();
         RecvReport {
             path: self.path.clone(),
-            len: self.len,
+            state: match self.options.output {
+                _ if self.is_dry_run_over => State::Refused,
+                Some(_) => State::Received,
+                None => State::Verified,
+            },
+            len: self.len.unwrap_or(0),
             root: self.packs.root(),
+            deleted: self.deleted,
+            special: self.special,
             failed: self
                 .failed
                 .iter()

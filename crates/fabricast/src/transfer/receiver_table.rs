@@ -195,6 +195,11 @@ pub struct Member {
     pub lacks: Lacks,
     /// Whether it has said what it lacks.
     pub has_said: bool,
+    /// Packs of a stream that it has proven: all before this number.
+    pub proven: u32,
+    /// Since when the sender keeps as much of a stream as it may because this receiver has not
+    /// proven it.
+    pub unproven: Option<Instant>,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
     /// Since when it has been far behind the fastest receiver.
@@ -239,6 +244,8 @@ impl Member {
             place: Place::Member,
             lacks: Lacks::default(),
             has_said: true,
+            proven: 0,
+            unproven: None,
             sent: 0,
             behind: None,
             knows_end: false,
@@ -264,7 +271,7 @@ impl Member {
     /// under the same name.
     pub fn replaces(&self, gone: &Member) -> bool {
         let is_same = gone.hello.name == self.hello.name && gone.address.ip() == self.address.ip();
-        is_same && !gone.active() && !gone.verified()
+        is_same && !gone.active() && !gone.is_complete()
     }
 
     /// Whether it gets nothing more, as far as `sent` is all that is sent.
@@ -289,9 +296,14 @@ impl Member {
         !matches!(self.stage, Stage::Over { .. })
     }
 
-    /// Whether the receiver has the file.
-    pub fn verified(&self) -> bool {
-        matches!(&self.stage, Stage::Over { state, .. } if *state == State::Verified)
+    /// Whether the transfer has ended like this for the receiver.
+    pub fn ended(&self, state: State) -> bool {
+        matches!(&self.stage, Stage::Over { state: ended, .. } if *ended == state)
+    }
+
+    /// Whether the receiver has got everything.
+    pub fn is_complete(&self) -> bool {
+        matches!(&self.stage, Stage::Over { state, .. } if state.is_complete())
     }
 
     /// How long the sender has waited for this receiver, for each reason that counts at its stage.
@@ -320,7 +332,10 @@ impl Member {
             ],
             _ => [None; 3],
         };
-        std::iter::once(placing).chain(told.into_iter().flatten())
+        let limit = patience.max(PATIENCE_STORING);
+        let proving = self.unproven.map(|since| stands(since, limit));
+        let all = std::iter::once(placing).chain(told.into_iter().flatten());
+        all.chain(proving)
     }
 
     /// The receiver's line of the table.
@@ -399,6 +414,31 @@ mod tests {
             work.said(now, done(second));
             exceeded.map(|limit| (second, limit))
         })
+    }
+
+    /// It could acknowledge everything and prove nothing, and hold the sender of a stream for ever.
+    #[test]
+    fn who_does_not_prove_a_stream_is_slow() {
+        let hello = Hello {
+            version: 5,
+            name: "x".into(),
+            address: (std::net::Ipv4Addr::UNSPECIFIED.into(), 1).into(),
+            datagram: 1472,
+            window_bytes: 1 << 24,
+            stream: false,
+            nonce: None,
+        };
+        let at = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut member = Member::new(PeerKey::default(), NodeId(1), at, at, hello);
+        member.stage = Stage::Receiving;
+        let now = Instant::now();
+        let is_slow = |member: &Member, seconds: u32| {
+            let waits = member.waits(now + seconds * S, 10 * S, None, None);
+            waits.into_iter().any(|wait| wait.exceeds(1))
+        };
+        assert!(!is_slow(&member, 100));
+        member.unproven = Some(now);
+        assert!(!is_slow(&member, 10) && is_slow(&member, 11));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A sender, from listing the files to the last receiver's result.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,18 +10,54 @@ use super::admission::Admission;
 use super::events::{SendEvent, SendFailure, SendReport};
 use super::plan::open;
 use super::sender_session::SenderSession;
-use crate::config::SendOptions;
+use crate::config::{SendOptions, Slow};
 use crate::error::Error;
 use crate::net::random;
 use crate::object::{PackIndex, SourceSet};
+use crate::setting::SLOW;
 use crate::text::escaped;
 use crate::waker::Waker;
 
-/// Sends `sources`, files and directories, and returns when the transfer is over for every
-/// receiver. An error ends the transfer for all of them at once; it comes with what had become of
-/// each.
+/// What is sent.
+#[derive(Debug)]
+pub enum Source<'a> {
+    /// Files and directories.
+    Paths(&'a [PathBuf]),
+    /// What a pipe, or any other open file, yields up to its end: one file of unknown length. It is
+    /// read from the start of the transfer on, once, no faster than the slowest receiver takes it.
+    /// So receivers have to be there at the start, and those that are too slow cannot catch up.
+    Stream {
+        /// What is read.
+        input: File,
+        /// The file's name for the receivers.
+        name: &'a str,
+    },
+}
+
+impl Source<'_> {
+    fn open(
+        self,
+        options: &SendOptions,
+        tell: &mut dyn FnMut(SendEvent),
+    ) -> Result<SourceSet, Error> {
+        match self {
+            Source::Paths(paths) => {
+                let mut notice = |text| tell(SendEvent::Notice { text });
+                SourceSet::list(paths, &options.selection, &mut notice)
+            }
+            Source::Stream { .. } if options.slow == Slow::Demote => Err(Error::Usage(format!(
+                "standard input is read once, so a receiver that is too slow for the others cannot \
+                 catch up: choose another rule than demote ({SLOW})"
+            ))),
+            Source::Stream { input, name } => SourceSet::stream(input, name),
+        }
+    }
+}
+
+/// Sends `source`, and returns when the transfer is over for every receiver. An error ends the
+/// transfer for all of them at once; it comes with what had become of each.
 pub fn send(
-    sources: &[PathBuf],
+    source: Source<'_>,
     options: &SendOptions,
     tell: &mut dyn FnMut(SendEvent),
 ) -> Result<SendReport, SendFailure> {
@@ -29,6 +66,7 @@ pub fn send(
             SendEvent::Progress { .. } => {}
             SendEvent::Connected { receiver, .. } => info!(?receiver, "joined"),
             SendEvent::Verified { receiver, .. } => info!(?receiver, "verified the file"),
+            SendEvent::Received { receiver, .. } => info!(?receiver, "received the file"),
             SendEvent::Failed { receiver, .. } => info!(?receiver, "failed"),
             event => debug!(event = %escaped(&format!("{event:?}"))),
         }
@@ -36,8 +74,7 @@ pub fn send(
     };
     options.net.check()?;
     options.start.check()?;
-    let mut notice = |text| tell(SendEvent::Notice { text });
-    let set = Arc::new(SourceSet::list(sources, &options.exclude, &mut notice)?);
+    let set = Arc::new(source.open(options, tell)?);
     let index = Arc::new(PackIndex::new(set.clone()));
     let session = random()?;
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
@@ -45,7 +82,7 @@ pub fn send(
     let mut admission = Admission::open(s, i, session, options, w, tell)?;
     let result = admission
         .gather(tell)
-        .and_then(|()| open(&mut admission, set.manifest().len(), session, options));
+        .and_then(|()| open(&mut admission, set.is_stream(), session, options));
     let mut sending = match result {
         Ok((driver, plan)) => {
             SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)

@@ -1,11 +1,13 @@
-//! How far the receivers are: what the sender tells while a transfer runs.
+//! How far the receivers are: what the sender tells while a transfer runs, and at its end.
 
 use std::time::{Duration, Instant};
 
 use super::ALL;
-use super::events::{Part, SendEvent};
+use super::events::{Part, SendEvent, SendReport, State, Traffic};
 use super::receiver_table::Stage;
 use super::sender_session::SenderSession;
+use crate::net::Net;
+use crate::transport::Transport;
 
 impl SenderSession<'_> {
     /// Asks the core how far each receiver is.
@@ -29,7 +31,7 @@ impl SenderSession<'_> {
                             self.packs.1.saturating_sub(lacking)
                         }
                     };
-                    m.placed = placed.min(self.plan.len);
+                    m.placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
                     m.waited = status.waited;
                     if self.total.is_some() && m.is_served() && due == 0 {
                         m.complete.get_or_insert_with(Instant::now);
@@ -44,25 +46,60 @@ impl SenderSession<'_> {
         let members = &self.admission.members;
         let mut placed: Vec<u64> = members
             .iter()
-            .filter(|m| m.active() && m.stage != Stage::Preparing || m.verified())
+            .filter(|m| m.active() && m.stage != Stage::Preparing || m.is_complete())
             .map(|m| m.placed)
             .collect();
         placed.sort_unstable();
         let counters = self.driver.node().counters();
         let at = |i: usize| placed.get(i).copied().unwrap_or(0);
+        let count = |state| members.iter().filter(|m| m.ended(state)).count();
         (self.tell)(SendEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             slowest: at(0),
             median: at(placed.len() / 2),
             fastest: at(placed.len().saturating_sub(1)),
-            len: self.plan.len,
+            len: self.set.known_len(),
             rate: self.driver.node().rate(ALL),
             repairs: counters.repairs_multicast + counters.repairs_unicast,
-            verified: members.iter().filter(|m| m.verified()).count(),
+            verified: count(State::Verified),
+            received: count(State::Received),
             failed: members
                 .iter()
-                .filter(|m| !m.active() && !m.verified())
+                .filter(|m| !m.active() && !m.is_complete())
                 .count(),
         });
+    }
+
+    /// What has become of every receiver, and what was sent.
+    pub fn report(&mut self) -> SendReport {
+        let core = self.driver.node().counters();
+        let driver = self.driver.counters();
+        let net: &Net = self.driver.net();
+        let (sent, faults) = (net.counters(), net.fault_counters());
+        let datagrams = sent.datagrams_sent + faults.send_lost;
+        let overhead = net.caps().overhead;
+        // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
+        let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
+        let changed = self.set.changed(&self.failed_files);
+        SendReport {
+            root: self.root.take(),
+            changed,
+            failed: std::mem::take(&mut self.failed),
+            seconds: self.last,
+            traffic: Traffic {
+                data: core.data,
+                data_unicast: core.data_unicast,
+                repairs_multicast: core.repairs_multicast,
+                repairs_coded: core.repairs_coded,
+                repairs_unicast: core.repairs_unicast,
+                feedback: core.feedback_received,
+                datagrams,
+                wire_bytes: sent.bytes_sent + dropped + datagrams * overhead,
+                foreign: core.foreign + driver.malformed + driver.foreign,
+                corrupt: driver.corrupt,
+                injected: faults.send_lost + faults.receive_lost,
+            },
+            ..self.admission.report()
+        }
     }
 }

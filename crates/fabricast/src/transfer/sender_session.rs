@@ -8,7 +8,7 @@ use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::Admission;
 use super::catch_up::CatchUp;
-use super::events::{By, FileFailure, Part, SendEvent, SendReport, State, Traffic};
+use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::plan::Plan;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
 use super::slow::{eviction, too_slow};
@@ -17,12 +17,11 @@ use crate::bootstrap::message::{Announced, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit};
-use crate::net::{Clock, Net};
+use crate::net::Clock;
 use crate::object::pack::{PACK_MAX, Pack};
 use crate::object::{Memory, Object, PackIndex, PackRecord, Packed, Packer, Secret, SourceSet};
 use crate::setting::{DATAGRAM, PATIENCE};
 use crate::text::ToldPath;
-use crate::transport::Transport;
 use crate::waker::Waker;
 
 /// How long the sender tries multicast before a receiver counts as not reached by it. The sender
@@ -33,6 +32,9 @@ const TELL_UNANSWERED: Duration = Duration::from_secs(2);
 /// Bytes in the core that were never sent, above which it gets no more. At 10 Gbit/s it has sent
 /// them in 3 ms, and one step takes far less.
 const UNSENT: u64 = 4 << 20;
+/// Packs of a stream that are kept until all receivers have proven them, at most: a receiver takes
+/// no more that have not arrived.
+const KEPT_MAX: usize = 1024;
 /// Control messages that are handled in one step, so that they do not hold up the data.
 const HEARD: usize = 256;
 
@@ -54,7 +56,7 @@ enum Phase {
 pub struct SenderSession<'a> {
     pub(super) admission: Admission<'a>,
     pub(super) driver: SendDriver,
-    set: Arc<SourceSet>,
+    pub(super) set: Arc<SourceSet>,
     index: Arc<PackIndex>,
     packer: Packer,
     pub(super) plan: Plan,
@@ -74,7 +76,7 @@ pub struct SenderSession<'a> {
     hasher: blake3::Hasher,
     pub(super) root: Option<String>,
     /// Files that could not be read, and their numbers.
-    failed: Vec<FileFailure>,
+    pub(super) failed: Vec<FileFailure>,
     pub(super) failed_files: BTreeSet<u32>,
     /// What the sender checks a receiver's proof with that it has the files.
     secret: Option<Secret>,
@@ -83,7 +85,7 @@ pub struct SenderSession<'a> {
     /// Whether the core has been told something since the last step.
     pub(super) fresh: bool,
     ticked: Option<Instant>,
-    last: f64,
+    pub(super) last: f64,
 }
 
 impl<'a> SenderSession<'a> {
@@ -261,7 +263,31 @@ impl<'a> SenderSession<'a> {
     pub(super) fn is_full(&self) -> bool {
         let start = &self.plan.start;
         let window = u64::from(start.window) * u64::from(start.payload_size);
-        self.held >= window + PACK_MAX as u64 || self.driver.node().unsent(ALL) >= UNSENT
+        self.held >= window + PACK_MAX as u64
+            || self.keeps_all()
+            || self.driver.node().unsent(ALL) >= UNSENT
+    }
+
+    /// Whether the sender keeps as much of a stream as it may. An honest receiver that has
+    /// acknowledged packs and not proven them yet has fewer.
+    fn keeps_all(&self) -> bool {
+        let start = &self.plan.start;
+        let window = u64::from(start.window) * u64::from(start.payload_size);
+        let (packs, bytes) = self.index.kept();
+        packs >= KEPT_MAX || bytes >= window + 3 * PACK_MAX as u64
+    }
+
+    /// Notes since when receivers hold a stream back because they have not proven what they got.
+    fn watch_proofs(&mut self, now: Instant) {
+        let keeps_all = self.keeps_all();
+        let active = self.admission.members.iter().filter(|m| m.active());
+        let least = active.map(|m| m.proven).min();
+        for member in &mut self.admission.members {
+            match keeps_all && Some(member.proven) == least {
+                true => _ = member.unproven.get_or_insert(now),
+                false => member.unproven = None,
+            }
+        }
     }
 
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
@@ -297,7 +323,9 @@ impl<'a> SenderSession<'a> {
     pub(super) fn end_message(&self) -> ToReceiver {
         ToReceiver::End {
             packs: self.packs.0,
-            key: self.set.challenge().key(),
+            key: blake3::Hash::from(self.set.challenge_key())
+                .to_hex()
+                .to_string(),
         }
     }
 
@@ -489,14 +517,26 @@ impl<'a> SenderSession<'a> {
                         .say(peer, ToReceiver::Ask { node });
                 }
             }
+            (ToSender::Proven { packs }, Stage::Receiving | Stage::Storing(_))
+                if self.set.is_stream() && packs > member.proven && packs <= self.packs.0 =>
+            {
+                (member.proven, member.unproven) = (packs, None);
+                self.release_proven();
+            }
             (ToSender::Working { done }, Stage::Receiving) if told => {
                 member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
             }
             (ToSender::Working { done }, Stage::Storing(work)) if told => {
                 work.said(Instant::now(), done.min(total));
             }
+            (ToSender::Received { statistics }, Stage::Receiving | Stage::Storing(_))
+                if told && member.hello.stream =>
+            {
+                member.statistics = statistics;
+                self.complete(at, State::Received);
+            }
             (ToSender::Verified { statistics, proof }, Stage::Receiving | Stage::Storing(_))
-                if told =>
+                if told && !member.hello.stream =>
             {
                 member.statistics = statistics;
                 let secret = self
@@ -508,20 +548,35 @@ impl<'a> SenderSession<'a> {
                                   read back from its file is not what was sent";
                     return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
                 }
-                let seconds = self.clock.0.elapsed().as_secs_f64();
-                self.over(at, State::Verified, None);
-                let member = &self.admission.members[at];
-                self.admission.rendezvous.say(member.peer, ToReceiver::Bye);
-                self.admission.rendezvous.close(member.peer);
-                (self.tell)(SendEvent::Verified {
-                    receiver: member.name(),
-                    seconds,
-                });
+                self.complete(at, State::Verified);
             }
             (ToSender::Failed { code, reason }, _) => {
                 self.fail(at, State::Failed, code, reason);
             }
             (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
+        }
+    }
+
+    /// Ends the transfer for a receiver that has everything.
+    fn complete(&mut self, at: usize, state: State) {
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        self.over(at, state, None);
+        let member = &self.admission.members[at];
+        self.admission.rendezvous.say(member.peer, ToReceiver::Bye);
+        self.admission.rendezvous.close(member.peer);
+        let receiver = member.name();
+        (self.tell)(match state {
+            State::Received => SendEvent::Received { receiver, seconds },
+            _ => SendEvent::Verified { receiver, seconds },
+        });
+    }
+
+    /// Drops the packs of a stream that every receiver has proven.
+    fn release_proven(&mut self) {
+        let active = self.admission.members.iter().filter(|m| m.active());
+        if let Some(proven) = active.map(|m| m.proven).min() {
+            self.index.release(proven);
+            self.fresh = true;
         }
     }
 
@@ -548,12 +603,10 @@ impl<'a> SenderSession<'a> {
     fn over(&mut self, at: usize, state: State, reason: Option<String>) {
         self.count_receivers();
         let seconds = self.clock.0.elapsed().as_secs_f64();
-        if state == State::Verified {
-            self.last = seconds;
-        }
         let member = &mut self.admission.members[at];
-        if state == State::Verified {
-            member.placed = self.plan.len;
+        if state.is_complete() {
+            self.last = seconds;
+            member.placed = self.set.known_len().unwrap_or(member.placed);
         }
         member.stage = Stage::Over {
             state,
@@ -567,6 +620,9 @@ impl<'a> SenderSession<'a> {
         }
         self.command(Command::PeerRemove(node));
         self.driver.transport().forget(node);
+        if self.set.is_stream() {
+            self.release_proven();
+        }
     }
 
     /// Checks what changes only with time, once in a [`TICK`].
@@ -578,6 +634,7 @@ impl<'a> SenderSession<'a> {
         self.ticked = Some(now);
         self.admission.expire(now, self.tell);
         self.count_receivers();
+        self.watch_proofs(now);
         let joining = match self.phase {
             Phase::Joining(since) => Some(since),
             _ => None,
@@ -626,39 +683,6 @@ impl<'a> SenderSession<'a> {
                 let text = format!("waiting for {who} answered no datagram yet ({PATIENCE})");
                 (self.tell)(SendEvent::Notice { text });
             }
-        }
-    }
-
-    /// What has become of every receiver, and what was sent.
-    pub fn report(&mut self) -> SendReport {
-        let core = self.driver.node().counters();
-        let driver = self.driver.counters();
-        let net: &Net = self.driver.net();
-        let (sent, faults) = (net.counters(), net.fault_counters());
-        let datagrams = sent.datagrams_sent + faults.send_lost;
-        let overhead = net.caps().overhead;
-        // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
-        let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
-        let changed = self.set.changed(&self.failed_files);
-        SendReport {
-            root: self.root.take(),
-            changed,
-            failed: std::mem::take(&mut self.failed),
-            seconds: self.last,
-            traffic: Traffic {
-                data: core.data,
-                data_unicast: core.data_unicast,
-                repairs_multicast: core.repairs_multicast,
-                repairs_coded: core.repairs_coded,
-                repairs_unicast: core.repairs_unicast,
-                feedback: core.feedback_received,
-                datagrams,
-                wire_bytes: sent.bytes_sent + dropped + datagrams * overhead,
-                foreign: core.foreign + driver.malformed + driver.foreign,
-                corrupt: driver.corrupt,
-                injected: faults.send_lost + faults.receive_lost,
-            },
-            ..self.admission.report()
         }
     }
 }

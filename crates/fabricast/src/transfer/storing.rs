@@ -18,7 +18,8 @@ use super::incoming::Store;
 use crate::bootstrap::message::Welcome;
 use crate::error::Error;
 use crate::object::pack::{Content, Header, Pack, Piece};
-use crate::object::{BLOCK, Challenge, HASH, Kept, Tree};
+use crate::object::{BLOCK, HASH, Kept, Target, check_space};
+use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
 
 /// Work for the thread.
@@ -29,8 +30,9 @@ enum Job {
     Keep(u32, [u8; HASH]),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
-    /// Every pack is stored: proves that to the sender as this node, and ends the set.
-    Finish(Challenge, u32),
+    /// Every pack is stored: proves that to the sender as this node, by the challenge with this
+    /// key, and ends the set.
+    Finish([u8; 32], u32),
 }
 
 /// What the thread has done.
@@ -41,12 +43,38 @@ pub enum Stored {
     Pack(u32),
     /// The manifest is complete.
     Manifest,
+    /// The manifest is complete, and this is a dry run: the paths that would be deleted.
+    Surplus(Vec<PathBuf>),
     /// A pack is damaged.
     Damaged(BlockRepair),
-    /// The set is complete: the proof for the sender, and the files that the sender could not read.
-    Finished(String, Vec<PathBuf>),
+    /// The set is complete.
+    Finished(Finished),
     /// It cannot go on.
     Failed(Error),
+}
+
+/// A set that is complete.
+pub struct Finished {
+    /// The proof for the sender that the files can be read; `None` for a stream.
+    pub proof: Option<String>,
+    /// Files that the sender could not read.
+    pub failed: Vec<PathBuf>,
+    /// Bytes of all files.
+    pub len: u64,
+    /// Number of entries that were deleted.
+    pub deleted: u64,
+    /// Number of devices and FIFOs that were not made.
+    pub special: u64,
+}
+
+/// How long a set may become whose length is not known before.
+pub struct Limits {
+    /// Where it goes.
+    pub path: PathBuf,
+    /// Most bytes; `None`: any that fit.
+    pub max_size: Option<u64>,
+    /// Bytes that stay free, if it goes to a file system; `None`: the default.
+    pub reserve: Option<Option<u64>>,
 }
 
 /// What the thread has done, and the memory of a stored pack.
@@ -64,6 +92,8 @@ pub struct Storing {
     /// Number of the pack that the thread gets next; `None` once it has the manifest, and takes any
     /// pack.
     next: Option<u32>,
+    /// Whether the thread gets all packs in their order, also after the manifest.
+    is_ordered: bool,
     /// Packs that arrived before it, with the hashes of their headers. The window bounds their
     /// memory: what the sender has sent lies within a window of what has not arrived.
     early: BTreeMap<u32, (Pack, String)>,
@@ -74,18 +104,24 @@ impl Storing {
     /// Starts the thread; it wakes `waker` after each job. `damage`: damages every n-th block of
     /// the files, to test repairs; 0: none.
     pub fn start(
-        (tree, kept): (Tree, &Kept),
+        (target, kept): (Target, &Kept),
         welcome: &Welcome,
+        limits: Limits,
         damage: u64,
         store: Rc<Store>,
         waker: Waker,
     ) -> Storing {
+        // A stream is written in its order, and the sender of one has to know which packs are
+        // proven: all before a number.
+        let is_stream = matches!(target, Target::Stream(_));
+        let is_ordered = is_stream || welcome.len.is_none();
         let (jobs, to_do) = channel();
         let (tell, done) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let mut work = Work {
-            tree,
+            target,
+            limits: welcome.len.is_none().then_some(limits),
             offered: Offered {
                 name: welcome.name.clone(),
                 entries: welcome.entries as usize,
@@ -112,7 +148,7 @@ impl Storing {
                         waker.wake();
                     };
                     if let Err(error) = work.work(job, &mut tell) {
-                        work.tree.discard();
+                        work.target.discard();
                         tell(Stored::Failed(error), Vec::new());
                         return;
                     }
@@ -122,10 +158,12 @@ impl Storing {
         Storing {
             jobs: Some(jobs),
             done,
-            thread: Some(thread),
+            // One that writes to a pipe may wait for its reader, and leaves nothing behind.
+            thread: (!is_stream).then_some(thread),
             is_over,
             waiting: 0,
             next: kept.is_empty().then_some(0),
+            is_ordered,
             early: BTreeMap::new(),
             store,
         }
@@ -173,8 +211,8 @@ impl Storing {
     }
 
     /// Ends the set, of which every pack is stored.
-    pub fn finish(&mut self, challenge: Challenge, node: u32) {
-        self.give(Job::Finish(challenge, node));
+    pub fn finish(&mut self, key: [u8; 32], node: u32) {
+        self.give(Job::Finish(key, node));
     }
 
     /// What the thread has done, if anything; does not block.
@@ -189,9 +227,9 @@ impl Storing {
             }
         };
         match stored {
-            Stored::Proven => {}
+            Stored::Proven | Stored::Surplus(_) => {}
             Stored::Manifest => {
-                self.next = None;
+                self.next = self.next.filter(|_| self.is_ordered);
                 self.give_early();
             }
             Stored::Pack(_) => {
@@ -228,8 +266,8 @@ struct Offered {
     entries: usize,
     /// Number of entries at the top.
     tops: u32,
-    /// Bytes of all files together.
-    len: u64,
+    /// Bytes of all files together; `None`: a stream.
+    len: Option<u64>,
     /// The digest of the manifest, if the sender has told it.
     digest: Option<blake3::Hash>,
     /// Whether the manifest is here from an earlier run.
@@ -238,7 +276,9 @@ struct Offered {
 
 /// The thread's part.
 struct Work {
-    tree: Tree,
+    target: Target,
+    /// How long the set may become, if its length is not known.
+    limits: Option<Limits>,
     offered: Offered,
     damage: u64,
     /// Blocks of files so far.
@@ -259,7 +299,7 @@ impl Work {
         match job {
             Job::Arrived(number, pack, hash) => self.behind.push_back((number, pack, hash)),
             Job::Keep(number, hash) => {
-                self.tree.keep(&hash)?;
+                self.target.keep(&hash)?;
                 tell(Stored::Proven, Vec::new());
                 tell(Stored::Pack(number), Vec::new());
             }
@@ -267,13 +307,19 @@ impl Work {
                 self.is_damaged = false;
                 self.store(self.damaged, pack, &header, tell)?;
             }
-            Job::Finish(challenge, node) => {
+            Job::Finish(key, node) => {
                 if !self.has_manifest() {
                     return Err(contradiction());
                 }
-                let proof = self.tree.answer(&challenge)?.proof(node).to_string();
-                self.tree.finish()?;
-                tell(Stored::Finished(proof, self.tree.failed()), Vec::new());
+                let secret = self.target.finish(key)?;
+                let finished = Finished {
+                    proof: secret.map(|secret| secret.proof(node).to_string()),
+                    failed: self.target.failed(),
+                    len: self.target.whole_len(),
+                    deleted: self.target.deleted(),
+                    special: self.target.special(),
+                };
+                tell(Stored::Finished(finished), Vec::new());
             }
         }
         while !self.is_damaged
@@ -293,10 +339,10 @@ impl Work {
 
     /// Whether all pages of the manifest are there.
     fn has_manifest(&self) -> bool {
-        let (manifest, offered) = (self.tree.manifest(), &self.offered);
+        let (manifest, offered) = (self.target.manifest(), &self.offered);
         manifest.entries().len() == offered.entries
             && manifest.tops() == offered.tops
-            && manifest.len() == offered.len
+            && manifest.known_len() == offered.len
     }
 
     /// Stores a proven pack.
@@ -312,34 +358,51 @@ impl Work {
             // It is here already; this sender has cut it in other pages.
             Content::Page if self.offered.is_kept => {}
             Content::Page => {
-                self.tree.add_page(pack.payload())?;
-                let manifest = self.tree.manifest();
+                self.target.add_page(pack.payload())?;
+                let manifest = self.target.manifest();
                 let first = manifest.entries().first();
                 let is_other = first.is_some_and(|e| *e.name != *self.offered.name.as_bytes());
                 let is_more = manifest.entries().len() > self.offered.entries
-                    || manifest.len() > self.offered.len;
+                    || manifest.len() > self.offered.len.unwrap_or(0);
                 if is_other || is_more {
                     return Err(contradiction());
                 }
                 if self.has_manifest() {
                     let digest = self.offered.digest;
-                    if digest.is_some_and(|digest| digest != self.tree.manifest().digest()) {
+                    if digest.is_some_and(|digest| digest != self.target.manifest().digest()) {
                         return Err(contradiction());
+                    }
+                    if let Some(surplus) = self.target.surplus()? {
+                        tell(Stored::Surplus(surplus), Vec::new());
                     }
                     tell(Stored::Manifest, Vec::new());
                 }
             }
             Content::Pieces(_) if !self.has_manifest() => return Err(contradiction()),
             Content::Pieces(pieces) => {
-                self.tree.write(pieces, pack.payload())?;
-                if !pieces.iter().any(|p| matches!(p, Piece::Failed { .. })) {
-                    let header = &pack.bytes[..pack.header];
-                    self.tree.note_pack(header, pack.payload().len());
-                }
+                self.check_limits(pieces)?;
+                let header = &pack.bytes[..pack.header];
+                self.target.write(header, pieces, pack.payload())?;
             }
         }
         tell(Stored::Pack(number), pack.bytes);
         Ok(())
+    }
+
+    /// Checks that a set whose length was not known does not become too long.
+    fn check_limits(&self, pieces: &[Piece]) -> Result<(), Error> {
+        let Some(limits) = &self.limits else {
+            return Ok(());
+        };
+        let here: u64 = pieces.iter().map(Piece::size).sum();
+        let end = pieces.iter().map(Piece::end).max().unwrap_or(0);
+        if let Some(most) = limits.max_size.filter(|most| end > *most) {
+            return Err(Error::too_long(&limits.path, end, most, MAX_SIZE));
+        }
+        match limits.reserve {
+            Some(reserve) => check_space(&limits.path, here, reserve),
+            None => Ok(()),
+        }
     }
 
     /// Damages a pack on purpose.

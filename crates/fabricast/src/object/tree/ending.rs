@@ -1,27 +1,28 @@
 //! The end of a set: links, names that survive a power failure, and directories.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{self as sys, AtFlags, OFlags};
+use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Tree, absurd};
+use super::{Tree, absurd, disk};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
-use crate::object::manifest::{Kind, TOP};
+use crate::object::manifest::{Kind, Special, TOP};
 use crate::text::shown;
 
-/// More directories than this are flushed by flushing their file system.
+/// More files and directories than this are flushed by flushing their file system.
 const FLUSHED: usize = 16;
 
 impl Tree {
-    /// Ends the set, after [`Tree::answer`]: links, the flush of names, then owners, modes and
-    /// times of directories.
+    /// Ends the set, after [`Tree::answer`]: links, what is to be deleted, owners, modes and times
+    /// of directories, and the flush of all that.
     pub fn finish(&mut self) -> Result<(), Error> {
         if !self.is_complete() {
             return Err(absurd("it ends before all files are there"));
@@ -32,21 +33,32 @@ impl Tree {
                 Kind::Symlink(target) => self.make_symlink(entry, &target)?,
                 Kind::HardLink(to) if self.failed.contains(&to) => _ = self.failed.insert(entry),
                 Kind::HardLink(to) => self.make_link(entry, to)?,
+                Kind::Special(what) if self.makes_special() => self.make_special(entry, what)?,
                 _ => {}
             }
         }
-        self.flush_names()?;
+        if self.destination.deletes {
+            self.deleted = self.delete_surplus()?;
+        }
+        // What is flushed is open by then: its mode may let nobody open it.
+        let mut changed = self.touched()?;
         for entry in (0..count).rev() {
             let late = match self.entry(entry).kind {
                 Kind::Directory => true,
-                Kind::File(_) => self.is_unreadable(entry) && !self.failed.contains(&entry),
+                Kind::File(_) | Kind::Stream => {
+                    self.is_unreadable(entry) && !self.failed.contains(&entry)
+                }
                 _ => false,
             };
             if late {
                 let opened = self.beneath(entry, OFlags::RDONLY)?;
                 self.set_metadata(entry, self.mode(entry), &opened)?;
+                if changed.len() <= FLUSHED {
+                    changed.insert(entry, opened.into());
+                }
             }
         }
+        self.flush(changed)?;
         if let Some(journal) = self.journal.take() {
             journal.remove();
         }
@@ -58,7 +70,7 @@ impl Tree {
         let target = OsStr::from_bytes(target);
         if !self.ours.contains(&entry) {
             self.place_link(entry, &directory, |name| {
-                sys::symlinkat(target, &*directory, name)
+                disk::link_to(target.as_ref(), &directory, name)
             })?;
         }
         let (name, times) = (self.name(entry), self.times(entry));
@@ -68,6 +80,26 @@ impl Tree {
         // Not every file system keeps times of links.
         let _ = sys::utimensat(&*directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
         Ok(())
+    }
+
+    fn make_special(&mut self, entry: u32, what: Special) -> Result<(), Error> {
+        let directory = self.directory_of(entry)?;
+        if !self.ours.contains(&entry) {
+            self.place_link(entry, &directory, |name| {
+                disk::make_special(what, &directory, name)
+            })?;
+        }
+        let (name, times) = (self.name(entry), self.times(entry));
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = sys::openat(&*directory, &name, flags, Mode::empty());
+        let opened = opened.map_err(|e| self.error(entry, "opening", e))?;
+        if let Some((user, group)) = self.owner(entry) {
+            let _ = sys::chownat(&opened, "", user, group, AtFlags::EMPTY_PATH);
+        }
+        // What is open by its path alone can be changed by the path of the descriptor.
+        let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        let _ = sys::utimensat(&*directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        sys::chmod(path, self.mode(entry)).map_err(|e| self.error(entry, "setting mode of", e))
     }
 
     fn make_link(&mut self, entry: u32, to: u32) -> Result<(), Error> {
@@ -82,7 +114,7 @@ impl Tree {
             return Ok(()); // an earlier run has made it
         }
         self.place_link(entry, &directory, |name| {
-            sys::linkat(&*from, &old, &*directory, name, AtFlags::empty())
+            disk::link((&from, &old), &directory, name)
         })
     }
 
@@ -99,9 +131,9 @@ impl Tree {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) if self.may_replace(entry) => {
                 let ((), between) = with_partial_name(&name, partial_name, |n| Ok(make(n)?))?;
-                let placed = sys::renameat(directory, &between, directory, &name);
+                let placed = disk::rename(directory, &between, &name);
                 // Renaming one name of a file to another of its names does nothing.
-                let _ = sys::unlinkat(directory, &between, AtFlags::empty());
+                disk::remove(directory, &between);
                 placed.map_err(|e| self.error(entry, "linking", e))
             }
             Err(Errno::EXIST) => Err(Error::Exists(self.path(entry))),
@@ -109,30 +141,42 @@ impl Tree {
         }
     }
 
-    /// Flushes the directories that got names, so that these survive a power failure.
-    fn flush_names(&mut self) -> Result<(), Error> {
+    /// The directories that got names, open, as many as are flushed one by one, and one more.
+    fn touched(&mut self) -> Result<BTreeMap<u32, File>, Error> {
         let touched = std::mem::take(&mut self.touched);
+        let open = |directory| {
+            let opened = match directory {
+                TOP => self.root.try_clone().map_err(|e| {
+                    Error::io(format!("opening {}", self.destination.root.display()), e)
+                }),
+                entry => self.beneath(entry, OFlags::RDONLY | OFlags::DIRECTORY),
+            };
+            Ok((directory, File::from(opened?)))
+        };
+        touched.into_iter().take(FLUSHED + 1).map(open).collect()
+    }
+
+    /// Flushes what was changed at the end, so that it survives a power failure: files and
+    /// directories by their entries.
+    fn flush(&mut self, changed: BTreeMap<u32, File>) -> Result<(), Error> {
         if !self.destination.sync {
             return Ok(());
         }
-        if touched.len() > FLUSHED || self.flushes_all {
-            return sys::syncfs(&*self.root).map_err(|e| {
+        if changed.len() > FLUSHED || self.flushes_all {
+            return disk::flush_all(&self.root).map_err(|e| {
                 Error::io(format!("flushing {}", self.destination.root.display()), e)
             });
         }
-        for directory in touched {
-            let (opened, path) = match directory {
-                TOP => (self.root.try_clone().ok(), self.destination.root.clone()),
-                entry => {
-                    let opened = self.beneath(entry, OFlags::RDONLY | OFlags::DIRECTORY)?;
-                    (Some(opened), self.path(entry))
-                }
-            };
-            match opened.map(File::from).map_or(Ok(()), |d| d.sync_all()) {
+        for (entry, file) in changed {
+            match disk::flush(&file) {
                 // Some file systems cannot flush a directory, and need not.
                 Err(e) if e.kind() == ErrorKind::InvalidInput => {}
                 Err(e) => {
                     let what = shown(&self.path(0));
+                    let path = match entry {
+                        TOP => self.destination.root.clone(),
+                        entry => self.path(entry),
+                    };
                     return Err(Error::io(
                         format!(
                             "{what} is complete, proven and under its name, but a power failure \

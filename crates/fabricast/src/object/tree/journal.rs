@@ -10,8 +10,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, AtFlags, FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as sys, FileType, FlockOperation};
 
+use super::disk;
 use crate::object::manifest::{PAGE_MAX, take};
 use crate::object::pack::{HEADER_MAX, PACK_MAX};
 
@@ -46,6 +47,8 @@ pub struct Journal {
     end: u64,
     /// Whether it has packs.
     has_packs: bool,
+    /// Whether its pages are on the disk.
+    is_flushed: bool,
 }
 
 /// Whether an open file is a regular one of this user's that has one name. Others who may write to
@@ -62,11 +65,7 @@ impl Journal {
     /// Opens the journal with this `id` in the directory `root`, or begins it. `None` if that
     /// cannot be done: another receiver has it, or the file is not this user's alone.
     pub fn open(root: &Arc<OwnedFd>, id: String) -> Option<Journal> {
-        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let mode = Mode::from_raw_mode(0o600);
-        let flags = flags | OFlags::CLOEXEC;
-        let file = File::from(sys::openat2(&**root, file_name(&id), flags, mode, inside).ok()?);
+        let file = disk::open_or_create(root, file_name(&id).as_ref()).ok()?;
         sys::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         // One that was removed meanwhile has no name.
         is_own(&file).then_some(())?;
@@ -76,6 +75,7 @@ impl Journal {
             file,
             end: 0,
             has_packs: false,
+            is_flushed: false,
         };
         let mut magic = [0; MAGIC.len()];
         match journal.file.read_exact_at(&mut magic, 0) {
@@ -95,10 +95,19 @@ impl Journal {
         self.has_packs
     }
 
+    /// Waits, once, until the pages are on the disk. Files get their names only after that. So a
+    /// run after a power cut knows them for those of this one. What cannot be flushed may be lost.
+    pub fn flush(&mut self) {
+        if !std::mem::replace(&mut self.is_flushed, true) {
+            let _ = disk::flush(&self.file);
+            let _ = self.root.try_clone().map(|root| disk::flush(&root.into()));
+        }
+    }
+
     /// Empties the journal. `None` if that cannot be done.
     pub fn clear(&mut self) -> Option<()> {
-        self.file.set_len(0).ok()?;
-        self.file.write_all_at(MAGIC, 0).ok()?;
+        disk::set_len(&self.file, 0).ok()?;
+        disk::write(&self.file, MAGIC, 0).ok()?;
         (self.end, self.has_packs) = (MAGIC.len() as u64, false);
         Some(())
     }
@@ -140,18 +149,18 @@ impl Journal {
         whole.extend((bytes.len() as u32).to_be_bytes());
         whole.extend((len as u32).to_be_bytes());
         whole.extend(bytes);
-        match self.file.write_all_at(&whole, self.end) {
+        match disk::write(&self.file, &whole, self.end) {
             Ok(()) => {
                 self.end += whole.len() as u64;
                 self.has_packs |= kind == PACK;
             }
-            Err(_) => _ = self.file.set_len(self.end),
+            Err(_) => _ = disk::set_len(&self.file, self.end),
         }
     }
 
     /// Removes the journal, when the set is complete or nothing is worth keeping.
     pub fn remove(self) {
-        let _ = sys::unlinkat(&*self.root, file_name(&self.id), AtFlags::empty());
+        disk::remove(&self.root, file_name(&self.id).as_ref());
     }
 }
 
@@ -169,6 +178,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use proptest::prelude::*;
+    use rustix::fs::{Mode, OFlags};
 
     use super::*;
     use crate::object::testing::scratch;

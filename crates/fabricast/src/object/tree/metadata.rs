@@ -1,11 +1,11 @@
 //! Owners, permissions and times of what a receiver makes.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{self as sys, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::{Tree, WRITE_OTHERS};
+use super::{Tree, WRITE_OTHERS, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
 
@@ -64,6 +64,29 @@ impl Tree {
         may.then(|| (Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
     }
 
+    /// Sets the extended attributes that this receiver wants and may set: those of the user, and,
+    /// if it is privileged, those that only root may set.
+    fn set_attributes(&self, entry: u32, file: BorrowedFd<'_>) -> Result<(), Error> {
+        if !self.destination.attributes {
+            return Ok(());
+        }
+        let is_root = rustix::process::geteuid().is_root() && self.makes_special();
+        for (name, value) in &self.entry(entry).attributes {
+            if !name.starts_with(b"user.") && !is_root {
+                continue;
+            }
+            disk::set_attribute(file, name, value).map_err(|e| {
+                let name = String::from_utf8_lossy(name);
+                self.error(
+                    entry,
+                    &format!("setting the extended attribute {name} of"),
+                    e,
+                )
+            })?;
+        }
+        Ok(())
+    }
+
     pub(super) fn set_metadata(
         &self,
         entry: u32,
@@ -78,8 +101,9 @@ impl Tree {
                 Err(e) => return Err(self.error(entry, "giving away", e)),
             }
         }
-        sys::fchmod(file, mode)
-            .and_then(|()| sys::futimens(file, &self.times(entry)))
+        self.set_attributes(entry, file)?;
+        disk::set_mode(file, mode)
+            .and_then(|()| disk::set_times(file, &self.times(entry)))
             .map_err(|e| self.error(entry, "setting mode and time of", e))
     }
 }

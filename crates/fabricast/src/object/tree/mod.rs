@@ -5,6 +5,7 @@
 //! such files (`O_TMPFILE`); it gets its name when it is complete and on the disk. Links, and the
 //! modes and times of directories, come at the end.
 
+mod disk;
 mod ending;
 mod journal;
 mod kept;
@@ -13,6 +14,7 @@ mod naming;
 mod partial;
 mod ranges;
 mod resuming;
+mod surplus;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +28,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, AtFlags, FallocateFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use self::journal::{Journal, Record};
@@ -34,9 +36,10 @@ pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
 use self::ranges::Ranges;
+pub use self::surplus::DryRun;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, Secret, give_way, safe_name};
+use super::{Challenge, LEN_MAX, Secret, give_way, safe_name};
 use crate::error::Error;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
@@ -65,8 +68,21 @@ pub struct Destination {
     /// Whether the sender may be anybody. Then nobody but the owner may write what it sends, the
     /// umask holds, and no file at the top is executable.
     pub is_tame: bool,
-    /// Whether set-user-ID and set-group-ID bits are kept.
+    /// Whether set-user-ID and set-group-ID bits are kept, devices and FIFOs are made, and extended
+    /// attributes are set that only root may set.
     pub is_privileged: bool,
+    /// Whether extended attributes are set.
+    pub attributes: bool,
+    /// Whether what is in directories of the set and not in the set is deleted at the end.
+    pub deletes: bool,
+}
+
+impl Destination {
+    fn open(&self) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        sys::open(&self.root, flags, Mode::empty())
+            .map_err(|e| Error::io(format!("opening {}", self.root.display()), e))
+    }
 }
 
 /// The files and directories of a set that is received.
@@ -76,6 +92,8 @@ pub struct Tree {
     manifest: Manifest,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
+    /// Length of a stream in bytes, once it is known.
+    stream_len: Option<u64>,
     /// Files that are complete, or that the sender could not read.
     done: Vec<bool>,
     /// Files that the sender could not read, and hard links to them.
@@ -104,11 +122,28 @@ pub struct Tree {
     last_directory: Option<(u32, Arc<OwnedFd>)>,
     /// Directories that got names.
     touched: BTreeSet<u32>,
+    /// Number of entries that were deleted at the end.
+    deleted: u64,
+    /// Number of devices and FIFOs that are not made.
+    special: u64,
     remaining: usize,
     /// Permissions that a file gets from no sender that may be anybody.
     umask: u32,
     /// Whether files may do without a name: without /proc they could never get one.
     may_be_nameless: bool,
+}
+
+/// The path of an entry relative to the destination, whose user may have named the top.
+fn relative(manifest: &Manifest, name: Option<&OsStr>, entry: u32) -> PathBuf {
+    let path = manifest.path(entry);
+    let path = Path::new(OsStr::from_bytes(&path));
+    match name {
+        Some(name) => {
+            let names = path.components().skip(1);
+            Path::new(name).components().chain(names).collect()
+        }
+        None => path.to_owned(),
+    }
 }
 
 /// The error for a sender that contradicts itself.
@@ -119,14 +154,13 @@ fn absurd(what: &str) -> Error {
 impl Tree {
     /// Opens the destination; the manifest comes by [`Tree::add_page`].
     pub fn new(destination: Destination) -> Result<Tree, Error> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = sys::open(&destination.root, flags, Mode::empty())
-            .map_err(|e| Error::io(format!("opening {}", destination.root.display()), e))?;
+        let root = destination.open()?;
         Ok(Tree {
             destination,
             root: Arc::new(root),
             manifest: Manifest::default(),
             starts: Vec::new(),
+            stream_len: None,
             done: Vec::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
@@ -141,6 +175,8 @@ impl Tree {
             batch: Vec::new(),
             last_directory: None,
             touched: BTreeSet::new(),
+            deleted: 0,
+            special: 0,
             remaining: 0,
             umask: umask(),
             may_be_nameless: sys::stat("/proc/self/fd").is_ok(),
@@ -157,6 +193,21 @@ impl Tree {
         self.failed.iter().map(|file| self.path(*file)).collect()
     }
 
+    /// Number of entries that were deleted at the end.
+    pub fn deleted(&self) -> u64 {
+        self.deleted
+    }
+
+    /// Number of devices and FIFOs that were not made.
+    pub fn special(&self) -> u64 {
+        self.special
+    }
+
+    /// Whether devices and FIFOs are made: a sender that may be anybody gets none.
+    fn makes_special(&self) -> bool {
+        self.destination.is_privileged && !self.destination.is_tame
+    }
+
     /// Whether every file of the manifest is complete or known to have failed.
     pub fn is_complete(&self) -> bool {
         self.remaining == 0
@@ -164,15 +215,8 @@ impl Tree {
 
     /// The path of an entry, relative to the destination.
     fn relative(&self, entry: u32) -> PathBuf {
-        let path = self.manifest.path(entry);
-        let path = Path::new(OsStr::from_bytes(&path));
-        match &self.destination.name {
-            Some(name) => {
-                let names = path.components().skip(1);
-                Path::new(name).components().chain(names).collect()
-            }
-            None => path.to_owned(),
-        }
+        let name = self.destination.name.as_deref();
+        relative(&self.manifest, name, entry)
     }
 
     /// The path of an entry, for people.
@@ -244,7 +288,7 @@ impl Tree {
         };
         for entry in first..count {
             let e = self.entry(entry);
-            let is_file = matches!(e.kind, Kind::File(_));
+            let is_file = matches!(e.kind, Kind::File(_) | Kind::Stream);
             if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
                 self.exposed.insert(*to);
             }
@@ -263,12 +307,20 @@ impl Tree {
         Ok(())
     }
 
-    /// Length of a file in bytes; 0 for other entries.
+    /// Length of a file in bytes; 0 for other entries. A stream is as long as it may be until its
+    /// end has come.
     fn len(&self, entry: u32) -> u64 {
         match self.entry(entry).kind {
             Kind::File(len) => len,
+            Kind::Stream => self.stream_len.unwrap_or(LEN_MAX),
             _ => 0,
         }
+    }
+
+    /// Bytes of all files together. Those of a stream are known at its end.
+    pub fn whole_len(&self) -> u64 {
+        let len = self.manifest.known_len();
+        len.or(self.stream_len).unwrap_or_default()
     }
 
     /// Whether what is in an entry's place may be replaced.
@@ -304,10 +356,14 @@ impl Tree {
     /// Makes a directory, or checks that the place of another entry is free.
     fn make_place(&mut self, entry: u32) -> Result<(), Error> {
         let is_directory = self.entry(entry).kind == Kind::Directory;
+        if matches!(self.entry(entry).kind, Kind::Special(_)) && !self.makes_special() {
+            self.special += 1;
+            return Ok(());
+        }
         let directory = self.directory_of(entry)?;
         let name = self.name(entry);
         if is_directory {
-            match sys::mkdirat(&*directory, &name, Mode::from_raw_mode(0o700)) {
+            match disk::make_directory(&directory, &name) {
                 Ok(()) => {
                     self.touched.insert(self.entry(entry).parent);
                     return Ok(());
@@ -400,7 +456,11 @@ impl Tree {
         is_whole: bool,
     ) -> Result<&mut Partial, Error> {
         let file = piece.file();
-        let (end, len) = (offset + piece.size(), self.len(file));
+        let end = offset + piece.size();
+        if self.manifest.is_stream() && piece.is_last() {
+            self.stream_len.get_or_insert(end);
+        }
+        let len = self.len(file);
         let overlap = || absurd("pieces of a file that overlap or are too long");
         if end > len {
             return Err(overlap());
@@ -440,8 +500,7 @@ impl Tree {
             return Ok(());
         };
         if count > 0 {
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let punched = sys::fallocate(&partial.file, punch, offset, count);
+            let punched = disk::punch(&partial.file, offset, count);
             // What an earlier run has left there must go.
             if punched.is_err()
                 && partial.is_kept
@@ -450,7 +509,7 @@ impl Tree {
                 let zeros = vec![0; ZEROS];
                 for at in (offset..offset + count).step_by(ZEROS) {
                     let some = (offset + count - at).min(ZEROS as u64) as usize;
-                    let written = partial.file.write_all_at(&zeros[..some], at);
+                    let written = disk::write(&partial.file, &zeros[..some], at);
                     written.map_err(|e| self.error(file, "writing", e))?;
                 }
             }
@@ -458,7 +517,7 @@ impl Tree {
         // What follows a hole makes the file longer, unless nothing does.
         match self.len(file) {
             len if offset + count == len => {
-                sys::ftruncate(&partial.file, len).map_err(|e| self.error(file, "writing", e))
+                disk::set_len(&partial.file, len).map_err(|e| self.error(file, "writing", e))
             }
             _ => Ok(()),
         }
@@ -497,9 +556,17 @@ impl Tree {
         Ok(())
     }
 
-    /// Reads back the samples of `challenge`, and computes the secret from them. Files that the
-    /// sender could not read count as zeros.
-    pub fn answer(&mut self, challenge: &Challenge) -> Result<Secret, Error> {
+    /// Reads back the samples of the challenge with this key, and computes the secret from them.
+    /// Files that the sender could not read count as zeros.
+    pub fn answer(&mut self, key: [u8; 32]) -> Result<Secret, Error> {
+        let challenge = match self.manifest.known_len() {
+            Some(len) => Challenge::new(key, len),
+            None => {
+                let mut challenge = Challenge::of_stream(key);
+                challenge.end(self.whole_len());
+                challenge
+            }
+        };
         let mut samples = vec![0; challenge.bytes()];
         let mut filled = 0;
         for &(offset, len) in challenge.samples() {
@@ -538,6 +605,6 @@ fn write_parts(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
     parts.try_for_each(|(part, at)| {
         give_way();
-        file.write_all_at(part, at)
+        disk::write(file, part, at)
     })
 }

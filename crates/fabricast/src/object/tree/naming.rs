@@ -1,15 +1,14 @@
 //! How files come to be, and get their names.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags};
+use rustix::fs as sys;
 use rustix::io::Errno;
 
 use super::partial::Partial;
 use super::ranges::Ranges;
-use super::{Tree, journal};
+use super::{Tree, disk, journal};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
 
@@ -21,33 +20,30 @@ impl Tree {
     /// as a whole need not be kept for a later run.
     pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
         let directory = self.directory_of(entry)?;
-        let mode = Mode::from_raw_mode(0o600);
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let id = self
             .id
             .clone()
             .filter(|_| self.journal.is_some() && !is_whole);
         let nameless = match self.may_be_nameless && id.is_none() {
-            true => sys::openat(&*directory, ".", flags | OFlags::TMPFILE, mode).ok(),
+            true => disk::create(&directory, None).ok(),
             false => None,
         };
         let (file, name) = match nameless {
-            Some(file) => (File::from(file), None),
+            Some(file) => (file, None),
             None => {
-                let flags = flags | OFlags::CREATE | OFlags::EXCL;
                 let draw = |path: &Path| match &id {
                     Some(id) => {
                         let name = PathBuf::from(journal::partial_name(id, entry));
                         // One that cannot be used, since it is not this user's alone.
-                        let _ = sys::unlinkat(&*directory, &name, AtFlags::empty());
+                        disk::remove(&directory, &name);
                         Ok(name)
                     }
                     None => partial_name(path),
                 };
                 let (file, name) = with_partial_name(&self.name(entry), draw, |name| {
-                    Ok(sys::openat(&*directory, name, flags, mode)?)
+                    Ok(disk::create(&directory, Some(name))?)
                 })?;
-                (file.into(), Some(name))
+                (file, Some(name))
             }
         };
         let partial = Partial {
@@ -59,8 +55,9 @@ impl Tree {
             ranges: Ranges::default(),
         };
         let len = self.len(entry);
-        if len >= ALLOCATED && !in_memory(&partial.file) {
-            match sys::fallocate(&partial.file, FallocateFlags::empty(), 0, len) {
+        let is_known = !self.manifest.is_stream();
+        if is_known && len >= ALLOCATED && !in_memory(&partial.file) {
+            match disk::allocate(&partial.file, len) {
                 // Not every file system can allocate.
                 Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
                 Err(e) => return Err(self.error(entry, "writing", e)),
@@ -72,15 +69,18 @@ impl Tree {
     /// Flushes the complete files and gives them their names.
     pub(super) fn name_batch(&mut self) -> Result<(), Error> {
         let batch = std::mem::take(&mut self.batch);
-        if self.destination.sync {
+        if self.destination.sync && !batch.is_empty() {
+            if let Some(journal) = &mut self.journal {
+                journal.flush();
+            }
             match &batch[..] {
                 [] => {}
-                [one] => one
-                    .file
-                    .sync_all()
-                    .map_err(|e| self.error(one.entry, "writing", e))?,
+                [one] => {
+                    disk::flush(&one.file).map_err(|e| self.error(one.entry, "writing", e))?;
+                }
                 [one, ..] => {
-                    sys::syncfs(&*self.root).map_err(|e| self.error(one.entry, "flushing", e))?;
+                    disk::flush_all(&self.root)
+                        .map_err(|e| self.error(one.entry, "flushing", e))?;
                 }
             }
         }
@@ -99,34 +99,28 @@ impl Tree {
             (Errno::EXIST, false) => Error::Exists(self.path(partial.entry)),
             _ => self.error(partial.entry, "renaming to", e),
         };
-        let link = |name: &Path| {
-            let nameless = descriptor(&partial.file);
-            sys::linkat(CWD, nameless, directory, name, AtFlags::SYMLINK_FOLLOW)
-        };
+        let link = |name: &Path| disk::name(&partial.file, directory, name);
         match (&partial.name, overwrite) {
             (None, false) => link(&name).map_err(fails),
             // A link replaces nothing, so the file has a partial name for an instant.
             (None, true) => {
                 let linked = with_partial_name(&name, partial_name, |n| Ok(link(n)?));
                 let ((), between) = linked?;
-                sys::renameat(directory, &between, directory, &name).map_err(|e| {
-                    let _ = sys::unlinkat(directory, &between, AtFlags::empty());
+                disk::rename(directory, &between, &name).map_err(|e| {
+                    disk::remove(directory, &between);
                     fails(e)
                 })
             }
             (Some(between), overwrite) => {
-                let flags = match overwrite {
-                    true => RenameFlags::empty(),
-                    false => RenameFlags::NOREPLACE,
+                let renamed = match overwrite {
+                    true => disk::rename(directory, between, &name),
+                    false => disk::rename_new(directory, between, &name),
                 };
-                let renamed = sys::renameat_with(directory, between, directory, &name, flags);
                 match renamed {
                     // The file system does not have that flag. A link never replaces anything.
                     Err(Errno::INVAL | Errno::NOSYS) if !overwrite => {
-                        let linked =
-                            sys::linkat(directory, between, directory, &name, AtFlags::empty());
-                        linked.map_err(fails)?;
-                        let _ = sys::unlinkat(directory, between, AtFlags::empty());
+                        disk::link((directory, between), directory, &name).map_err(fails)?;
+                        disk::remove(directory, between);
                         Ok(())
                     }
                     result => result.map_err(fails),
@@ -142,9 +136,4 @@ impl Tree {
 fn in_memory(file: &File) -> bool {
     const TMPFS_MAGIC: i128 = 0x0102_1994;
     sys::fstatfs(file).is_ok_and(|fs| i128::from(fs.f_type) == TMPFS_MAGIC)
-}
-
-/// The path by which an open file can be linked.
-fn descriptor(file: &File) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
 }

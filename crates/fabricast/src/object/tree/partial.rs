@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, AtFlags};
-
+use super::disk;
 use super::ranges::Ranges;
 
 /// A file that is being written.
@@ -25,7 +24,7 @@ pub struct Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if let Some(name) = self.name.take().filter(|_| !self.is_kept) {
-            let _ = sys::unlinkat(&*self.directory, &name, AtFlags::empty());
+            disk::remove(&self.directory, &name);
         }
     }
 }

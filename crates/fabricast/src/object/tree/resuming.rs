@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use super::journal::{Journal, Record, is_own, partial_name};
 use super::kept::{Kept, is_hole};
 use super::partial::Partial;
 use super::ranges::Ranges;
-use super::{Tree, absurd};
+use super::{Tree, absurd, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, Manifest};
 use crate::object::pack::{Content, Header, Pack, Piece};
@@ -85,7 +86,7 @@ impl Tree {
                 next => break next,
             }
         };
-        if manifest.digest() != *set || !matches!(next, Some(Record::Pack { .. })) {
+        if manifest.digest() != *set {
             let _ = journal.clear();
             return Ok(None);
         }
@@ -211,7 +212,11 @@ impl Tree {
                     .and_then(|d| sys::readlinkat(&*d, name, Vec::new()).ok());
                 to.is_some_and(|to| *to.as_bytes() == *target)
             }
-            Kind::Directory => false,
+            Kind::Directory | Kind::Stream => false,
+            Kind::Special(special) => {
+                let (kind, device) = disk::special(special);
+                FileType::from_raw_mode(there.st_mode) == kind && there.st_rdev == device
+            }
             Kind::File(_) | Kind::HardLink(_) => {
                 is_file
                     && there.st_size as u64 == len
@@ -267,7 +272,7 @@ impl Tree {
     }
 
     /// Takes the name of a file away that an earlier run has made and that is not complete as the
-    /// sender says.
+    /// sender says. A file that has another name or owner by now stays as it is, and is copied.
     pub(super) fn unname(&mut self, file: u32, ranges: Ranges) -> Result<(), Error> {
         let Some(id) = self.id.clone() else {
             return Ok(());
@@ -276,12 +281,19 @@ impl Tree {
         let partial = partial_name(&id, file);
         let opened = File::from(self.beneath(file, OFlags::RDONLY)?);
         if !is_own(&opened) {
-            return Err(Error::Exists(self.path(file)));
+            if !opened.metadata().is_ok_and(|meta| meta.is_file()) {
+                return Err(Error::Exists(self.path(file)));
+            }
+            disk::remove(&directory, &name);
+            let mut partial = self.create(file, false)?;
+            copy(&opened, &partial.file, &ranges).map_err(|e| self.error(file, "copying", e))?;
+            partial.ranges = ranges;
+            return self.add_incomplete(partial);
         }
         let fails = |tree: &Tree, e: Errno| tree.error(file, "renaming", e);
-        sys::renameat(&*directory, &name, &*directory, &partial).map_err(|e| fails(self, e))?;
+        disk::rename(&directory, &name, partial.as_ref()).map_err(|e| fails(self, e))?;
         // Its mode may let nobody write.
-        let _ = sys::fchmod(&opened, Mode::RUSR | Mode::WUSR);
+        let _ = disk::set_mode(&opened, Mode::RUSR | Mode::WUSR);
         let there = self.partial(file);
         let there = there.ok_or_else(|| fails(self, Errno::NOENT))?;
         self.take_partial(file, there, ranges)
@@ -335,6 +347,19 @@ impl Drop for Tree {
             self.discard();
         }
     }
+}
+
+/// Copies ranges of a file to another one.
+fn copy(from: &File, to: &File, ranges: &Ranges) -> io::Result<()> {
+    let mut bytes = vec![0; BLOCK];
+    for (start, end) in ranges.iter() {
+        for at in (start..end).step_by(BLOCK) {
+            let some = &mut bytes[..(end - at).min(BLOCK as u64) as usize];
+            from.read_exact_at(some, at)?;
+            disk::write(to, some, at)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a full block, which is emptied, matches the next hash.

@@ -1,5 +1,7 @@
 //! Tests of trees: what a sender says, and what is on the disk after it.
 
+mod power_cut;
+pub mod recorder;
 mod resuming;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -16,6 +18,8 @@ fn tree(root: &Path) -> Tree {
         sync: false,
         is_tame: false,
         is_privileged: false,
+        attributes: false,
+        deletes: false,
     })
     .unwrap()
 }
@@ -29,6 +33,7 @@ fn entry(parent: u32, name: &str, kind: Kind, mode: u16) -> Entry {
         mtime: 1_000_000_000,
         mtime_ns: 5,
         owner: (u32::MAX, u32::MAX),
+        attributes: Default::default(),
     }
 }
 
@@ -106,7 +111,7 @@ fn a_set_is_stored_and_proven_as_it_was_read() {
             }
         }
         let none = BTreeSet::new();
-        let secret = tree.answer(set.challenge()).unwrap();
+        let secret = tree.answer(set.challenge_key()).unwrap();
         assert_eq!(secret.proof(3), set.secret(&none).proof(3));
         tree.finish().unwrap();
         for (number, e) in (0..).zip(set.manifest().entries()) {
@@ -233,7 +238,7 @@ fn a_file_that_the_sender_cannot_read_is_left_out_and_told() {
         .unwrap();
     let challenge = Challenge::new([9; 32], 110);
     let zeros = [[0; 100].as_slice(), &[2; 10]].concat();
-    let secret = tree.answer(&challenge).unwrap();
+    let secret = tree.answer(challenge.key()).unwrap();
     assert_eq!(secret.proof(1), challenge.secret(&zeros).proof(1));
     tree.finish().unwrap();
     assert_eq!(names(&dir.join("d")), ["g"]);

@@ -25,7 +25,7 @@ fn source(dir: &Path) -> Arc<SourceSet> {
 }
 
 /// A tree beneath `root` that replaces nothing, and what an earlier run has left.
-fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
+pub fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
     let mut tree = tree(root);
     tree.destination.overwrite = false;
     let kept = tree.resume(&set.manifest().digest(), &mut || Ok(()));
@@ -33,7 +33,7 @@ fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
 }
 
 /// Stores a pack, unless it is kept. Returns whether it was.
-fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
+pub fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
     let hash: [u8; HASH] = pack.hash().into();
     if kept.packs.contains(&hash) {
         tree.keep(&hash).unwrap();
@@ -51,7 +51,7 @@ fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
 
 /// Ends the set, and compares it with the source.
 fn check(mut tree: Tree, set: &SourceSet, to: &Path) {
-    let secret = tree.answer(set.challenge()).unwrap();
+    let secret = tree.answer(set.challenge_key()).unwrap();
     assert_eq!(secret.proof(3), set.secret(&BTreeSet::new()).proof(3));
     tree.finish().unwrap();
     for (number, e) in (0..).zip(set.manifest().entries()) {

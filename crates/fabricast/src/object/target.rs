@@ -1,0 +1,123 @@
+//! Where a receiver puts the set that it receives.
+
+use super::manifest::Manifest;
+use super::pack::Piece;
+use super::stream_writer::StreamWriter;
+use super::{DryRun, HASH, Secret, Tree};
+use crate::error::Error;
+use std::path::PathBuf;
+
+/// Where the set goes.
+pub enum Target {
+    /// Files and directories.
+    Tree(Box<Tree>),
+    /// A stream, which takes the packs in their order.
+    Stream(StreamWriter),
+    /// Nowhere: the user wants to know what would be deleted.
+    DryRun(DryRun),
+}
+
+impl Target {
+    /// The entries so far.
+    pub fn manifest(&self) -> &Manifest {
+        match self {
+            Target::Tree(tree) => tree.manifest(),
+            Target::Stream(stream) => stream.manifest(),
+            Target::DryRun(dry) => dry.manifest(),
+        }
+    }
+
+    /// Adds a page of the manifest.
+    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.add_page(page),
+            Target::Stream(stream) => stream.add_page(page),
+            Target::DryRun(dry) => dry.add_page(page),
+        }
+    }
+
+    /// Writes the pieces of a pack with this header, and notes it for a later run.
+    pub fn write(&mut self, header: &[u8], pieces: &[Piece], bytes: &[u8]) -> Result<(), Error> {
+        let tree = match self {
+            Target::Tree(tree) => tree,
+            Target::Stream(stream) => return stream.write(pieces, bytes),
+            Target::DryRun(_) => return Ok(()),
+        };
+        tree.write(pieces, bytes)?;
+        if !pieces.iter().any(|p| matches!(p, Piece::Failed { .. })) {
+            tree.note_pack(header, bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Counts a pack as stored that is here from an earlier run.
+    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.keep(hash),
+            // Nothing is kept, so nothing is here.
+            Target::Stream(_) | Target::DryRun(_) => Ok(()),
+        }
+    }
+
+    /// Ends the set. Returns the secret that shows that the files can be read, by the challenge
+    /// with this key; `None` for a stream, which nobody can read again.
+    pub fn finish(&mut self, key: [u8; 32]) -> Result<Option<Secret>, Error> {
+        match self {
+            Target::Tree(tree) => {
+                let secret = tree.answer(key)?;
+                tree.finish()?;
+                Ok(Some(secret))
+            }
+            Target::Stream(stream) => stream.finish().map(|()| None),
+            Target::DryRun(_) => Ok(None),
+        }
+    }
+
+    /// Bytes of all files, once they are there.
+    pub fn whole_len(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.whole_len(),
+            Target::Stream(stream) => stream.written(),
+            Target::DryRun(_) => 0,
+        }
+    }
+
+    /// Paths of the files that the sender could not read, and of hard links to them.
+    pub fn failed(&self) -> Vec<PathBuf> {
+        match self {
+            Target::Tree(tree) => tree.failed(),
+            Target::Stream(_) | Target::DryRun(_) => Vec::new(),
+        }
+    }
+
+    /// Number of entries that were deleted at the end.
+    pub fn deleted(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.deleted(),
+            Target::Stream(_) | Target::DryRun(_) => 0,
+        }
+    }
+
+    /// Number of devices and FIFOs that were not made.
+    pub fn special(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.special(),
+            Target::Stream(_) | Target::DryRun(_) => 0,
+        }
+    }
+
+    /// The paths that would be deleted, in a dry run whose manifest is complete.
+    pub fn surplus(&self) -> Result<Option<Vec<PathBuf>>, Error> {
+        match self {
+            Target::DryRun(dry) => dry.surplus().map(Some),
+            Target::Tree(_) | Target::Stream(_) => Ok(None),
+        }
+    }
+
+    /// Removes what is kept for a later run: another run would fail, too.
+    pub fn discard(&mut self) {
+        if let Target::Tree(tree) = self {
+            tree.discard();
+        }
+    }
+}

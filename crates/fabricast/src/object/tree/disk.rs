@@ -1,0 +1,209 @@
+//! The file operations by which a receiver changes the disk, and no others do. Tests record them,
+//! to find out what a power cut leaves (`tests/power_cut`).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{
+    self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags,
+    Timestamps, XattrFlags,
+};
+use rustix::io::Errno;
+
+use crate::object::manifest::Special;
+
+#[cfg(test)]
+use super::tests::recorder::{Op, note, number};
+
+/// Creates a file of this user's alone: with a new name in a directory, or without one.
+pub fn create(directory: &OwnedFd, name: Option<&Path>) -> Result<File, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let file = match name {
+        Some(name) => {
+            let flags = flags | OFlags::CREATE | OFlags::EXCL;
+            sys::openat(directory, name, flags, mode)
+        }
+        None => sys::openat(directory, ".", flags | OFlags::TMPFILE, mode),
+    };
+    let file = File::from(file?);
+    #[cfg(test)]
+    note(|| Op::create(&file, name.map(|name| (directory, name))));
+    Ok(file)
+}
+
+/// Opens a file of this name in a directory, or creates it. No link is followed.
+pub fn open_or_create(directory: &OwnedFd, name: &Path) -> Result<File, Errno> {
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |flags, mode| sys::openat2(directory, name, flags, mode, inside);
+    let own = Mode::RUSR | Mode::WUSR;
+    match open(flags | OFlags::CREATE | OFlags::EXCL, own) {
+        Err(Errno::EXIST) => Ok(open(flags, Mode::empty())?.into()),
+        created => {
+            let file = File::from(created?);
+            #[cfg(test)]
+            note(|| Op::create(&file, Some((directory, name))));
+            Ok(file)
+        }
+    }
+}
+
+/// Writes bytes to a file.
+pub fn write(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    file.write_all_at(bytes, at)?;
+    #[cfg(test)]
+    note(|| Op::Write(number(file), at, bytes.to_vec()));
+    Ok(())
+}
+
+/// Sets the length of a file.
+pub fn set_len(file: &File, len: u64) -> Result<(), Errno> {
+    sys::ftruncate(file, len)?;
+    #[cfg(test)]
+    note(|| Op::SetLen(number(file), len));
+    Ok(())
+}
+
+/// Takes the space of a file of `len` bytes, which is so long then.
+pub fn allocate(file: &File, len: u64) -> Result<(), Errno> {
+    sys::fallocate(file, FallocateFlags::empty(), 0, len)?;
+    #[cfg(test)]
+    note(|| Op::SetLen(number(file), len));
+    Ok(())
+}
+
+/// Makes a hole in a file, whose length stays.
+pub fn punch(file: &File, at: u64, len: u64) -> Result<(), Errno> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    sys::fallocate(file, flags, at, len)?;
+    #[cfg(test)]
+    note(|| Op::Punch(number(file), at, len));
+    Ok(())
+}
+
+/// Sets the permissions of a file or directory.
+pub fn set_mode(file: impl AsFd, mode: Mode) -> Result<(), Errno> {
+    sys::fchmod(&file, mode)?;
+    #[cfg(test)]
+    note(|| Op::Mode(number(&file), mode));
+    Ok(())
+}
+
+/// Sets the times of a file or directory.
+pub fn set_times(file: impl AsFd, times: &Timestamps) -> Result<(), Errno> {
+    sys::futimens(&file, times)?;
+    #[cfg(test)]
+    note(|| Op::Time(number(&file), times.last_modification));
+    Ok(())
+}
+
+/// Makes a directory that only this user may enter.
+pub fn make_directory(directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    sys::mkdirat(directory, name, Mode::RWXU)?;
+    #[cfg(test)]
+    note(|| Op::directory(directory, name));
+    Ok(())
+}
+
+/// Makes a symbolic link, where nothing is.
+pub fn link_to(target: &Path, directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    sys::symlinkat(target, directory, name)?;
+    #[cfg(test)]
+    note(|| Op::Symlink(number(directory), name.into(), target.into()));
+    Ok(())
+}
+
+/// The type and the device number of what is neither a file nor a directory nor a link.
+pub fn special(what: Special) -> (FileType, sys::Dev) {
+    match what {
+        Special::Fifo => (FileType::Fifo, 0),
+        Special::Character(major, minor) => (FileType::CharacterDevice, sys::makedev(major, minor)),
+        Special::Block(major, minor) => (FileType::BlockDevice, sys::makedev(major, minor)),
+    }
+}
+
+/// Makes a device or a FIFO, where nothing is.
+pub fn make_special(what: Special, directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    let (kind, device) = special(what);
+    sys::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
+}
+
+/// Sets an extended attribute of a file or directory, unless it has this value.
+pub fn set_attribute(file: impl AsFd, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    let mut there = vec![0; value.len() + 1];
+    match sys::fgetxattr(&file, name, &mut there[..]) {
+        Ok(len) if there[..len] == *value => Ok(()),
+        _ => sys::fsetxattr(file, name, value, XattrFlags::empty()),
+    }
+}
+
+/// Gives a file without a name one, where nothing is.
+pub fn name(file: &File, directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    // The path by which an open file can be linked.
+    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+    sys::linkat(CWD, nameless, directory, name, AtFlags::SYMLINK_FOLLOW)?;
+    #[cfg(test)]
+    note(|| Op::Link(number(file), number(directory), name.into()));
+    Ok(())
+}
+
+/// Gives a file another name, where nothing is.
+pub fn link((from, old): (&OwnedFd, &Path), directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
+    sys::linkat(from, old, directory, name, AtFlags::empty())?;
+    #[cfg(test)]
+    note(|| Op::link(directory, name));
+    Ok(())
+}
+
+/// Gives an entry of a directory another name there, in place of what has that name.
+pub fn rename(directory: &OwnedFd, from: &Path, to: &Path) -> Result<(), Errno> {
+    sys::renameat(directory, from, directory, to)?;
+    #[cfg(test)]
+    note(|| Op::Rename(number(directory), from.into(), to.into()));
+    Ok(())
+}
+
+/// Gives an entry of a directory another name there, where nothing is.
+pub fn rename_new(directory: &OwnedFd, from: &Path, to: &Path) -> Result<(), Errno> {
+    sys::renameat_with(directory, from, directory, to, RenameFlags::NOREPLACE)?;
+    #[cfg(test)]
+    note(|| Op::Rename(number(directory), from.into(), to.into()));
+    Ok(())
+}
+
+/// Takes a name away, that of an empty directory or of anything else.
+pub fn unlink(directory: &OwnedFd, name: &Path, is_directory: bool) -> Result<(), Errno> {
+    let flags = match is_directory {
+        true => AtFlags::REMOVEDIR,
+        false => AtFlags::empty(),
+    };
+    sys::unlinkat(directory, name, flags)?;
+    #[cfg(test)]
+    note(|| Op::Remove(number(directory), name.into()));
+    Ok(())
+}
+
+/// Takes a name away. What cannot be removed stays.
+pub fn remove(directory: &OwnedFd, name: &Path) {
+    let _ = unlink(directory, name, false);
+}
+
+/// Waits until a file's bytes, or a directory's names, are on the disk.
+pub fn flush(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    #[cfg(test)]
+    note(|| Op::Flush(number(file)));
+    Ok(())
+}
+
+/// Waits until everything on a file system is on the disk.
+pub fn flush_all(root: &OwnedFd) -> Result<(), Errno> {
+    sys::syncfs(root)?;
+    #[cfg(test)]
+    note(|| Op::FlushAll);
+    Ok(())
+}

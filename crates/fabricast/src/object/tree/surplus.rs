@@ -1,0 +1,183 @@
+//! What is in the directories of a set and not in the set: found, and deleted if the receiver's
+//! user wants that.
+//!
+//! Only directories of the set are looked into, never the destination itself. The kernel resolves
+//! each name beneath the destination, follows no link, and crosses no mount point.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::{Destination, Tree, disk, relative};
+use crate::error::Error;
+use crate::object::manifest::{Kind, Manifest, TOP};
+use crate::text::shown;
+
+/// Names that begin like this are of receivers that are at work, or were.
+const OURS: &[u8] = b".fabricast-";
+/// Deepest nesting of directories that are deleted: each has an open descriptor.
+const DEPTH_MAX: usize = 512;
+
+/// An entry of a directory of the set that is not in the set.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Surplus {
+    /// Number of the directory in the manifest.
+    directory: u32,
+    name: OsString,
+}
+
+/// Opens a directory beneath another one, on the same file system and without links.
+fn open(beneath: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    sys::openat2(beneath, path, flags, Mode::empty(), inside)
+}
+
+/// The names in a directory, in order.
+fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    for entry in sys::Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Finds what is in the directories of a set and not in the set.
+fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Surplus>, Error> {
+    let mut wanted = BTreeMap::<u32, Vec<&[u8]>>::new();
+    for entry in manifest.entries().iter().filter(|e| e.parent != TOP) {
+        wanted.entry(entry.parent).or_default().push(&entry.name);
+    }
+    wanted.values_mut().for_each(|names| names.sort_unstable());
+    let mut surplus = Vec::new();
+    for (number, entry) in (0..).zip(manifest.entries()) {
+        if entry.kind != Kind::Directory {
+            continue;
+        }
+        let path = relative(manifest, to.name.as_deref(), number);
+        let fails = |e: Errno| Error::io(format!("reading {}", shown(&to.root.join(&path))), e);
+        let directory = match open(root, &path) {
+            Ok(directory) => directory,
+            // It is not there yet, a link has its place, or it is another file system's.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
+            Err(e) => return Err(fails(e)),
+        };
+        let wanted = wanted.get(&number).map_or(&[][..], Vec::as_slice);
+        for name in names(&directory).map_err(fails)? {
+            let bytes = name.as_bytes();
+            if wanted.binary_search(&bytes).is_err() && !bytes.starts_with(OURS) {
+                surplus.push(Surplus {
+                    directory: number,
+                    name,
+                });
+            }
+        }
+    }
+    Ok(surplus)
+}
+
+/// Deletes an entry of a directory, with all that it holds. A mount point is an error.
+fn delete(directory: &OwnedFd, name: &Path, depth: usize) -> Result<u64, (PathBuf, Errno)> {
+    let fails = |e| (name.to_owned(), e);
+    let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fails)?;
+    if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
+        disk::unlink(directory, name, false).map_err(fails)?;
+        return Ok(1);
+    }
+    if depth >= DEPTH_MAX {
+        return Err(fails(Errno::MLINK));
+    }
+    let opened = open(directory, name).map_err(fails)?;
+    let mut count = 1;
+    for below in names(&opened).map_err(fails)? {
+        let deleted = delete(&opened, below.as_ref(), depth + 1);
+        count += deleted.map_err(|(path, e)| (name.join(path), e))?;
+    }
+    disk::unlink(directory, name, true).map_err(fails)?;
+    Ok(count)
+}
+
+impl Tree {
+    /// Deletes what is in the directories of the set and not in the set. Returns how many entries
+    /// that were.
+    pub(super) fn delete_surplus(&mut self) -> Result<u64, Error> {
+        let surplus = find(&self.root, &self.destination, &self.manifest)?;
+        let mut count = 0;
+        for Surplus { directory, name } in surplus {
+            let within = self.path(directory);
+            let fails = |path: &Path, e: Errno| {
+                let path = shown(&within.join(path));
+                match e {
+                    Errno::XDEV => Error::Usage(format!(
+                        "{path} is to be deleted and is another file system: unmount it first"
+                    )),
+                    Errno::MLINK => Error::Usage(format!(
+                        "{path} is to be deleted and lies too deep: delete it yourself"
+                    )),
+                    e => Error::io(format!("deleting {path}"), e),
+                }
+            };
+            let relative = self.relative(directory);
+            let opened = open(&*self.root, &relative).map_err(|e| fails(Path::new(""), e))?;
+            let deleted = delete(&opened, name.as_ref(), 0);
+            count += deleted.map_err(|(path, e)| fails(&path, e))?;
+            self.touched.insert(directory);
+        }
+        Ok(count)
+    }
+}
+
+/// A set of which a receiver wants to know only what it would delete.
+pub struct DryRun {
+    root: OwnedFd,
+    destination: Destination,
+    manifest: Manifest,
+}
+
+impl DryRun {
+    /// Opens the destination; the manifest comes by [`DryRun::add_page`]. Nothing changes there.
+    pub fn new(destination: Destination) -> Result<DryRun, Error> {
+        Ok(DryRun {
+            root: destination.open()?,
+            destination,
+            manifest: Manifest::default(),
+        })
+    }
+
+    /// The entries so far.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Adds a page of the manifest.
+    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        let added = self.manifest.add_page(page);
+        added.map_err(|e| Error::Integrity(e.to_string()))
+    }
+
+    /// The paths that would be deleted. One that is a directory goes with all that it holds.
+    pub fn surplus(&self) -> Result<Vec<PathBuf>, Error> {
+        let found = find(&self.root, &self.destination, &self.manifest)?;
+        let name = self.destination.name.as_deref();
+        let paths = found.into_iter().map(
+            |Surplus {
+                 directory,
+                 name: last,
+             }| {
+                let within = relative(&self.manifest, name, directory);
+                self.destination.root.join(within).join(last)
+            },
+        );
+        Ok(paths.collect())
+    }
+}
