@@ -260,6 +260,10 @@ fn say(out: &mut Output, event: &RecvEvent) {
             out.progress(*placed, *len, text);
         }
         RecvEvent::Storing => out.finish(),
+        RecvEvent::FileStored { path, len } => {
+            out.say(&format!("+ {} ({})", shown(path), units::bytes(*len)));
+        }
+        RecvEvent::FileFailed { reason, .. } => out.say(&format!("! {reason}")),
         RecvEvent::Notice { text } => out.say(&format!("note: {text}")),
     }
 }

@@ -19,7 +19,8 @@ use crate::sending;
 /// Runs `fabricast send`. Returns the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.how.net);
-    if let Err(error) = sending::check_sources(&args.sources) {
+    let checked = sending::check_sources(&args.sources);
+    if let Err(error) = checked.and_then(|()| sending::check_scheme(&args.how)) {
         return out.error(&error);
     }
     if args.how.dry_run {

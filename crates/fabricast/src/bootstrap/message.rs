@@ -21,6 +21,10 @@
 //! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
 //! (`Need`), and says what it has of that (`Has`).
 //!
+//! In a transfer by P3's protocol (spec 7), `Channel` follows `Start`, and after `Ready` come frames
+//! of the channel in both directions. `Digest` answers TRANSFER_DONE; `Stored` or `Unstored` answers `Digest`. After
+//! `Last` and the end of all files comes `Finished`, then `Bye`.
+//!
 //! Unknown fields are ignored; unknown messages close the connection. Decoding removes from texts
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of
 //! files stay as they come, and are escaped where they are shown.
@@ -34,7 +38,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -160,6 +164,20 @@ impl Start {
         put_message(&mut frame, &ToReceiver::Start(self.clone()));
         frame.len() <= HEAD + MESSAGE_MAX
     }
+}
+
+/// Opens a reliable channel to a receiver, for P3's protocol. The receiver takes part from now on,
+/// and says `Ready`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Channel {
+    /// Number of the first file that the receiver takes part in.
+    pub first: u64,
+    /// Number of the sender's slots for files.
+    pub slots: u16,
+    /// Messages that each end may have under way.
+    pub messages: u32,
+    /// Messages that one ACK acknowledges.
+    pub batch: u32,
 }
 
 /// Announces the next pack, before the sender broadcasts it.
@@ -304,6 +322,31 @@ pub enum ToSender {
         #[serde(deserialize_with = "text")]
         proof: String,
     },
+    /// P3's protocol: a file is proven and has its final name.
+    Stored {
+        /// Number of the file.
+        file: u64,
+        /// Proof that the receiver has the file, in hexadecimal
+        /// ([`crate::ibrmp::Fingerprint::proof`]).
+        #[serde(deserialize_with = "text")]
+        proof: String,
+    },
+    /// P3's protocol: the receiver will not have a file.
+    Unstored {
+        /// Number of the file.
+        file: u64,
+        /// Exit code that says why.
+        code: u8,
+        /// Why, in words.
+        #[serde(deserialize_with = "text")]
+        reason: String,
+    },
+    /// P3's protocol: the receiver has said of every file what has become of it.
+    Finished {
+        /// What the receiver has counted.
+        #[serde(flatten)]
+        statistics: ReceiverStatistics,
+    },
     /// The receiver gives up.
     Failed {
         /// Exit code that says why.
@@ -331,6 +374,9 @@ impl ToSender {
             ToSender::Has { .. } => "has",
             ToSender::Working { .. } => "working",
             ToSender::Verified { .. } => "verified",
+            ToSender::Stored { .. } => "stored",
+            ToSender::Unstored { .. } => "unstored",
+            ToSender::Finished { .. } => "finished",
             ToSender::Failed { .. } => "failed",
         };
         format!("it said \"{what}\" out of turn")
@@ -373,6 +419,22 @@ pub enum ToReceiver {
         /// has them, and it keys the hash of these samples.
         #[serde(deserialize_with = "text")]
         key: String,
+    },
+    /// See [`Channel`].
+    Channel(Channel),
+    /// P3's protocol: the answer to TRANSFER_DONE.
+    Digest {
+        /// Number of the file.
+        file: u64,
+        /// What proves the file, in hexadecimal ([`crate::ibrmp::Fingerprint::digest`]). `None`:
+        /// the sender could not read the file as it was, and what came of it is void.
+        #[serde(default)]
+        hash: Option<String>,
+    },
+    /// P3's protocol: all files have been sent and closed.
+    Last {
+        /// Number of the last file; 0 if there was none.
+        file: u64,
     },
     /// The sender no longer waits for this receiver.
     Removed {
@@ -427,7 +489,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 4, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 5, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

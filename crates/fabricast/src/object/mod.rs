@@ -134,8 +134,8 @@ pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::Repacker;
-pub use source_set::SourceSet;
-pub use tree::{Destination, Kept, Tree};
+pub use source_set::{SourceFile, SourceSet};
+pub use tree::{Destination, Kept, Tree, UnprovenFile};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {

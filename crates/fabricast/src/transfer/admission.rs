@@ -25,6 +25,7 @@ use crate::bootstrap::psk::Mac;
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
 use crate::config::{NetworkKind, SendOptions, Verdict};
 use crate::error::{Error, exit};
+use crate::ibrmp;
 use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
 use crate::object::{BLOCK, PackIndex, SourceSet};
@@ -138,7 +139,10 @@ impl<'a> Admission<'a> {
             authenticator: Authenticator::new(session, options.keys.clone()),
             net: None,
             seats: seats(),
-            digest: set.manifest().digest().to_hex().to_string(),
+            digest: match options.scheme == ibrmp::NAME {
+                true => String::new(), // receivers keep nothing for a later run
+                false => set.manifest().digest().to_hex().to_string(),
+            },
             set,
             name,
             session,
@@ -321,6 +325,8 @@ impl<'a> Admission<'a> {
                     self.rendezvous.close(peer);
                 }
             }
+            // No receiver has a reliable channel before it takes part.
+            Event::Frame { .. } => {}
             Event::Pending(n) => self.pending = n,
         }
         Ok(())
@@ -589,6 +595,7 @@ impl<'a> Admission<'a> {
             failed: Vec::new(),
             seconds: 0.0,
             traffic: Traffic::default(),
+            messages: None,
             pending: self.pending,
             receivers: self.members.iter().map(Member::report).collect(),
             refused,

@@ -489,6 +489,7 @@ impl<'a> ReceiverSession<'a> {
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) if self.catching_up.lists() => self.listed(&bytes)?,
             Heard::Bulk(bytes) => self.mend(&bytes)?,
+            Heard::Frame(_) => return Err(strange()),
             _ if safe => return Ok(self.may_leave()),
             Heard::Message(message @ (ToReceiver::Removed { .. } | ToReceiver::Aborted { .. })) => {
                 self.forsaken(surprise(message))?
@@ -684,6 +685,7 @@ impl<'a> ReceiverSession<'a> {
     fn report(&mut self) -> RecvReport {
         self.count();
         RecvReport {
+            messages: None,
             path: self.path.clone(),
             len: self.len,
             root: self.packs.root(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tracing::{debug, info};
 
 use super::admission::Admission;
+use super::ibrmp_sender::{self, IbrmpSender};
 use super::events::{SendEvent, SendFailure, SendReport};
 use super::plan::open;
 use super::sender_session::SenderSession;
@@ -39,22 +40,34 @@ pub fn send(
     let mut notice = |text| tell(SendEvent::Notice { text });
     let set = Arc::new(SourceSet::list(sources, &options.exclude, &mut notice)?);
     let index = Arc::new(PackIndex::new(set.clone()));
+    let is_ibrmp = ibrmp_sender::is_chosen(options, &set)?;
     let session = random()?;
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
     let (s, i, w) = (set.clone(), index.clone(), waker.clone());
     let mut admission = Admission::open(s, i, session, options, w, tell)?;
-    let result = admission
-        .gather(tell)
+    let gathered = admission.gather(tell);
+    if is_ibrmp && gathered.is_ok() {
+        let started = IbrmpSender::start(admission, set, session, options, tell);
+        let mut sending = match started {
+            Ok(sending) => sending,
+            Err((error, at)) => return Err(failure(error, at)),
+        };
+        return match sending.run() {
+            Ok(()) => Ok(sending.report()),
+            Err(error) => {
+                sending.abort(&error);
+                let report = Some(Box::new(sending.report()));
+                Err(SendFailure { error, report })
+            }
+        };
+    }
+    let result = gathered
         .and_then(|()| open(&mut admission, set.manifest().len(), session, options));
     let mut sending = match result {
         Ok((driver, plan)) => {
             SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)
         }
-        Err(error) => {
-            admission.abort(&error, 0.0);
-            let report = Some(Box::new(admission.report()));
-            return Err(SendFailure { error, report });
-        }
+        Err(error) => return Err(failure(error, admission)),
     };
     match sending.run() {
         Ok(()) => Ok(sending.report()),
@@ -64,4 +77,11 @@ pub fn send(
             Err(SendFailure { error, report })
         }
     }
+}
+
+/// Ends a transfer that has not started, for all receivers.
+fn failure(error: Error, mut admission: Admission<'_>) -> SendFailure {
+    admission.abort(&error, 0.0);
+    let report = Some(Box::new(admission.report()));
+    SendFailure { error, report }
 }

@@ -13,6 +13,7 @@ mod naming;
 mod partial;
 mod ranges;
 mod resuming;
+mod unproven;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
 use self::ranges::Ranges;
+pub use self::unproven::UnprovenFile;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, Secret, give_way, safe_name};

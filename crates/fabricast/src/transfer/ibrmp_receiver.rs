@@ -1,0 +1,221 @@
+//! A receiver by P3's protocol, from the start until the sender closes it with `Bye` (spec 7.8).
+
+use std::time::{Duration, Instant};
+
+use fabricast_proto::NodeId;
+
+use super::events::{RecvEvent, RecvReport};
+use super::joining::Joined;
+use super::receiver_errors::{strange, surprise};
+use super::{TICK, check, destination};
+use crate::bootstrap::message::{ReceiverStatistics, ToReceiver, ToSender};
+use crate::bootstrap::{Control, Heard};
+use crate::config::RecvOptions;
+use crate::error::Error;
+use crate::ibrmp::{FileOutcome, FileReceiver, ReceiverPlan};
+use crate::net::Clock;
+use crate::setting::RECEIVE_TIMEOUT;
+use crate::text::spoken;
+use crate::waker::Waker;
+
+/// How long the receiver waits for the sender's `Bye` after it has finished.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// What the sender says that is handled in one step, before datagrams have their turn.
+const HEARD: usize = 64;
+
+/// Receives the files of a sender that has started.
+pub fn run(
+    control: &mut Control,
+    joined: Joined,
+    is_found: bool,
+    options: &RecvOptions,
+    waker: &Waker,
+    tell: &mut dyn FnMut(RecvEvent),
+) -> Result<RecvReport, Error> {
+    let clock = Clock(Instant::now());
+    let (welcome, start) = (joined.welcome, joined.start);
+    let plan = ReceiverPlan {
+        node: NodeId(welcome.node),
+        destination: destination::destination(options, is_found),
+        files: welcome.tops.into(),
+        len: welcome.len,
+        reserve: options.reserve,
+    };
+    let group = start.group.as_ref();
+    let files = FileReceiver::new(joined.net, &start.root, group, plan, waker)?;
+    let mut session = Session {
+        control,
+        files,
+        options,
+        tell,
+        clock,
+        len: welcome.len,
+        is_last: false,
+        stored: (0, 0),
+        failed: None,
+        finished: None,
+        heard: Instant::now(),
+        ticked: Instant::now(),
+    };
+    session.run()?;
+    if let Some(error) = session.failed {
+        return Err(error);
+    }
+    let (count, len) = session.stored;
+    if count == 0 {
+        return Err(Error::Refused(
+            "no file was sent after this receiver had come: ask for another transfer".into(),
+        ));
+    }
+    Ok(RecvReport {
+        path: joined.path,
+        len,
+        root: session.files.root().to_hex().to_string(),
+        failed: Vec::new(),
+        seconds: clock.0.elapsed().as_secs_f64(),
+        statistics: session.statistics(),
+        messages: Some(*session.files.messages()),
+    })
+}
+
+struct Session<'a> {
+    control: &'a mut Control,
+    files: FileReceiver,
+    options: &'a RecvOptions,
+    tell: &'a mut dyn FnMut(RecvEvent),
+    clock: Clock,
+    /// Bytes of all files that the sender has offered.
+    len: u64,
+    /// Whether the sender has no more files.
+    is_last: bool,
+    /// Files that were stored, and their bytes.
+    stored: (u64, u64),
+    /// Why the first file is not here that is not.
+    failed: Option<Error>,
+    /// When the receiver said that it has finished.
+    finished: Option<Instant>,
+    /// When something last arrived.
+    heard: Instant,
+    ticked: Instant,
+}
+
+impl Session<'_> {
+    /// Runs until the sender has closed the connection, or there is nothing to wait for.
+    fn run(&mut self) -> Result<(), Error> {
+        loop {
+            check(&self.options.interrupt)?;
+            let mut is_busy = self.files.step(self.clock.now(), self.control)?;
+            for _ in 0..HEARD {
+                let Some(heard) = self.control.hear() else {
+                    break;
+                };
+                is_busy = true;
+                if self.heard(heard)? {
+                    return Ok(());
+                }
+            }
+            self.outcomes();
+            if is_busy {
+                self.heard = Instant::now();
+            }
+            self.finish()?;
+            self.tick()?;
+            if self.finished.is_some_and(|at| at.elapsed() > FAREWELL) {
+                return Ok(());
+            }
+            if !is_busy {
+                self.files.wait(TICK)?;
+            }
+        }
+    }
+
+    /// Handles what the sender says; true when nothing more is to come.
+    fn heard(&mut self, heard: Heard) -> Result<bool, Error> {
+        match heard {
+            Heard::Frame(bytes) => self.files.frame(&bytes, self.control)?,
+            Heard::Message(ToReceiver::Channel(channel)) => {
+                self.files.open(&channel)?;
+                let said = self.control.say(&ToSender::Ready);
+                said.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
+            }
+            Heard::Message(ToReceiver::Digest { file, hash }) => {
+                self.files.digest(file, hash, self.control)?;
+            }
+            Heard::Message(ToReceiver::Last { .. }) => self.is_last = true,
+            // The files are stored, or the receiver knows why they are not.
+            Heard::Message(ToReceiver::Bye | ToReceiver::Removed { .. }) | Heard::Closed(_)
+                if self.finished.is_some() =>
+            {
+                return Ok(true);
+            }
+            Heard::Message(message) => return Err(surprise(message)),
+            Heard::Bulk(_) => return Err(strange()),
+            Heard::Closed(why) => {
+                return Err(Error::PeerLost(format!("the sender is gone: {why}")));
+            }
+        }
+        Ok(false)
+    }
+
+    /// Tells the user what has become of files.
+    fn outcomes(&mut self) {
+        for (_, outcome) in self.files.outcomes() {
+            match outcome {
+                FileOutcome::Stored(path, len) => {
+                    self.stored = (self.stored.0 + 1, self.stored.1 + len);
+                    (self.tell)(RecvEvent::FileStored { path, len });
+                }
+                FileOutcome::Failed(path, error) => {
+                    let reason = error.to_string();
+                    (self.tell)(RecvEvent::FileFailed { path, reason });
+                    self.failed.get_or_insert(error);
+                }
+            }
+        }
+    }
+
+    /// Says that the receiver has finished, once it has.
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.is_last && self.finished.is_none() && self.files.is_idle() {
+            self.finished = Some(Instant::now());
+            let statistics = self.statistics();
+            let finished = ToSender::Finished { statistics };
+            // The sender may be gone: everything is stored.
+            let _ = self.control.say(&finished);
+        }
+        Ok(())
+    }
+
+    fn statistics(&self) -> ReceiverStatistics {
+        let (received, duplicates) = self.files.data();
+        ReceiverStatistics {
+            received,
+            duplicates,
+            mended: self.files.messages().received.data,
+            mended_bytes: self.files.messages().channel_bytes,
+            dropped: self.files.counters().dropped_by_kernel,
+        }
+    }
+
+    /// Checks what changes only with time, once in a [`TICK`].
+    fn tick(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        if now - self.ticked < TICK {
+            return Ok(());
+        }
+        self.ticked = now;
+        let limit = self.options.receive_timeout;
+        if let Some(limit) = limit.filter(|limit| now - self.heard > *limit) {
+            return Err(Error::Timeout(format!(
+                "nothing has arrived for {} ({RECEIVE_TIMEOUT})",
+                spoken(limit)
+            )));
+        }
+        (self.tell)(RecvEvent::Progress {
+            seconds: self.clock.0.elapsed().as_secs_f64(),
+            placed: self.files.placed().min(self.len),
+            len: self.len,
+        });
+        Ok(())
+    }
+}
