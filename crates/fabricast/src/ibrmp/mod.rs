@@ -12,6 +12,7 @@
 
 mod fingerprint;
 mod messages;
+mod pace;
 mod receiver;
 mod sender;
 mod storing;

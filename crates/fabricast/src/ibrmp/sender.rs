@@ -1,7 +1,6 @@
 //! The sender's end: files, multicast, and the answers by reliable channels (spec 7.3, 7.8).
 //!
-//! Multicast has no feedback in P3: its pace is that of the sender's own link, or a fixed rate.
-//! Answers that leave go first, so that receivers that lose much do not get ever more behind.
+//! Answers go before multicast, so that receivers that lose much do not get ever more behind.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use fabricast_proto::ibrmp::{
 };
 use fabricast_proto::{Dest, NodeId, Time};
 
+use super::pace::Pace;
 use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD};
 use crate::bootstrap::message::{Channel, ToReceiver};
 use crate::bootstrap::{PeerKey, Rendezvous};
@@ -29,8 +29,6 @@ const BURST: usize = 16;
 const ANSWERS: usize = 256;
 /// How long after the last answer multicast stands back, while answers wait for credits.
 const STAND_BACK: Duration = Duration::from_millis(5);
-/// The longest pause that a fixed rate makes up for.
-const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// How a sender sends.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +39,7 @@ pub struct SenderPlan {
     pub block: u32,
     /// Time from the end of a file's multicast until it is closed.
     pub timeout: Duration,
-    /// Bytes per second of multicast; `None`: as fast as the link takes them.
+    /// Bytes per second of multicast; `None`: as fast as the receivers take them.
     pub rate: Option<u64>,
 }
 
@@ -119,8 +117,7 @@ pub struct FileSender {
     keys: BTreeMap<ReceiverId, PeerKey>,
     /// Multicast datagrams that the network did not take.
     held: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// When multicast may go on, at a fixed rate.
-    due: Time,
+    pace: Pace,
     /// When the last answer left.
     answered: Option<Time>,
     noticed: VecDeque<Noticed>,
@@ -170,7 +167,7 @@ impl FileSender {
             peers: BTreeMap::new(),
             keys: BTreeMap::new(),
             held: VecDeque::new(),
-            due: Time::ZERO,
+            pace: Pace::new(plan.rate),
             answered: None,
             noticed: VecDeque::new(),
             foreign: 0,
@@ -191,6 +188,11 @@ impl FileSender {
     /// Datagrams that came to the sender, which expects none.
     pub fn foreign(&self) -> u64 {
         self.foreign
+    }
+
+    /// Rate of multicast in bytes per second.
+    pub fn rate(&self) -> u64 {
+        self.pace.rate()
     }
 
     /// Whether a receiver that joins now could still get a file.
@@ -248,6 +250,7 @@ impl FileSender {
             Frame::Ack(messages) => self.machine.acknowledged(peer.id, *messages),
             Frame::Message(message) => {
                 if let Body::DataRequest { len, .. } = message.body {
+                    self.pace.requested(peer.node.0, len);
                     peer.lacking = peer.lacking.saturating_add(len).min(peer.offered);
                 }
                 self.machine.channel(peer.id, message)
@@ -302,6 +305,11 @@ impl FileSender {
     pub fn has_all(&self, key: PeerKey) -> (bool, bool) {
         let peer = self.peers.get(&key);
         peer.map_or((true, false), |p| (p.awaited.is_empty(), !p.lacks_file))
+    }
+
+    /// Bytes of the files that a receiver takes part in, as far as they have been multicast.
+    pub fn offered(&self, key: PeerKey) -> u64 {
+        self.peers.get(&key).map_or(0, |peer| peer.offered)
     }
 
     /// Bytes that a receiver has of the files that have been multicast, as far as the sender knows.
@@ -477,8 +485,8 @@ impl FileSender {
             is_busy: false,
             wake,
         };
-        if self.plan.rate.is_some() && self.due > now {
-            return Ok(idle(Some(self.due)));
+        if self.pace.due() > now {
+            return Ok(idle(Some(self.pace.due())));
         }
         let stands_back = |at: Time| at + STAND_BACK > now;
         if self.held.is_empty()
@@ -515,11 +523,7 @@ impl FileSender {
         let bytes: usize = batch[..sent].iter().map(|(_, h, p)| h.len() + p.len()).sum();
         let all = sent == batch.len();
         self.held.drain(..sent);
-        if let Some(rate) = self.plan.rate {
-            let earliest = Time(now.0.saturating_sub(CATCH_UP.as_nanos() as u64));
-            let takes = Duration::from_secs_f64(bytes as f64 / rate as f64);
-            self.due = self.due.max(earliest) + takes;
-        }
+        self.pace.sent(now, bytes as u64);
         Ok(Step {
             is_busy: all,
             wake: None,

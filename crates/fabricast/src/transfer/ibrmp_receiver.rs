@@ -20,6 +20,8 @@ use crate::waker::Waker;
 
 /// How long the receiver waits for the sender's `Bye` after it has finished.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// How often datagrams are received before what the sender says has its turn.
+const DRAINED: usize = 64;
 /// What the sender says that is handled in one step, before datagrams have their turn.
 const HEARD: usize = 64;
 
@@ -104,7 +106,15 @@ impl Session<'_> {
     fn run(&mut self) -> Result<(), Error> {
         loop {
             check(&self.options.interrupt)?;
-            let mut is_busy = self.files.step(self.clock.now(), self.control)?;
+            // Datagrams go before what the sender says, which would otherwise overtake them.
+            let mut is_busy = false;
+            for _ in 0..DRAINED {
+                let arrived = self.files.step(self.clock.now(), self.control)?;
+                is_busy |= arrived;
+                if !arrived {
+                    break;
+                }
+            }
             for _ in 0..HEARD {
                 let Some(heard) = self.control.hear() else {
                     break;

@@ -376,7 +376,10 @@ impl<'a> IbrmpSender<'a> {
             self.last = seconds;
         }
         let member = &mut self.admission.members[at];
-        member.placed = self.files.placed(member.peer);
+        member.placed = match state {
+            State::Verified => self.files.offered(member.peer),
+            _ => self.files.placed(member.peer),
+        };
         member.stage = Stage::Over {
             state,
             reason,
@@ -442,7 +445,7 @@ impl<'a> IbrmpSender<'a> {
             median: at(placed.len() / 2),
             fastest: at(placed.len().saturating_sub(1)),
             len: self.plan.len,
-            rate: self.options.rate,
+            rate: Some(self.files.rate()),
             repairs: self.files.messages().sent.data,
             verified: members.iter().filter(|m| m.verified()).count(),
             failed: members
