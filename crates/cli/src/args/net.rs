@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use clap::ArgAction;
-use fabricast::interface::Interface;
 use fabricast::ibrmp;
+use fabricast::interface::Interface;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::UnknownScheme;
 use fabricast_console::units;

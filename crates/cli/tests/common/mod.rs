@@ -5,6 +5,7 @@
 pub mod attacks;
 pub mod control;
 pub mod hosts;
+pub mod ibrmp;
 pub mod place;
 pub mod tree;
 
@@ -501,7 +502,7 @@ impl Announcing {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         SockRef::from(&socket).set_multicast_if_v4(&by).unwrap();
         let what = json!({
-            "fabricast": 4, "session": 5, "port": port, "name": name, "len": len,
+            "fabricast": 5, "session": 5, "port": port, "name": name, "len": len,
         });
         Announcing::saying(socket, what.to_string().into_bytes())
     }

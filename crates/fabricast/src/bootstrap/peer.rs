@@ -226,9 +226,9 @@ impl Peer {
         let input = match kind {
             Kind::Message if self.known => frame::message(bytes).map(Input::Message),
             Kind::Message => first_message(bytes)?.map(Input::Message),
-            Kind::Ibrmp if self.has_channel => {
-                ibrmp::decode(bytes).ok().map(|(frame, _)| Input::Frame(frame))
-            }
+            Kind::Ibrmp if self.has_channel => ibrmp::decode(bytes)
+                .ok()
+                .map(|(frame, _)| Input::Frame(frame)),
             Kind::Bulk | Kind::Ibrmp => None,
         };
         self.input.drain(..end);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use fabricast_proto::ibrmp::{
-    Body, Credits, Extent, Failure, FileId, Frame, Message, Name, Receiver, ReceiverConfig,
+    Body, Credits, Extent, Failure, Fd, FileId, Frame, Message, Name, Receiver, ReceiverConfig,
     ReceiverEvent, ReceiverOutput, SLOTS_MAX, decode,
 };
 use fabricast_proto::{NodeId, Time};
@@ -76,8 +76,10 @@ pub struct FileReceiver {
     storing: Storing,
     /// Files in the storing thread: paths and lengths.
     being_stored: BTreeMap<FileId, (PathBuf, u64)>,
-    /// Bytes of the files that the sender has announced, and their number.
-    announced: (u64, u64),
+    /// The slot of each file of which the receiver has heard.
+    slots: BTreeMap<FileId, Fd>,
+    /// Lengths of the files that the sender has announced, and their sum.
+    announced: (BTreeMap<FileId, u64>, u64),
     /// Bytes that have been written.
     placed: u64,
     /// DATA messages that have arrived, and how many brought nothing new.
@@ -122,7 +124,8 @@ impl FileReceiver {
             early: 0,
             storing: Storing::start(waker.clone())?,
             being_stored: BTreeMap::new(),
-            announced: (0, 0),
+            slots: BTreeMap::new(),
+            announced: (BTreeMap::new(), 0),
             placed: 0,
             data: (0, 0),
             outcomes: Vec::new(),
@@ -219,6 +222,8 @@ impl FileReceiver {
             // What makes no sense as a message is as good as lost.
             if let Ok((Frame::Message(message), payload)) = decode(&datagram)
                 && self.machine.is_some()
+                && self.is_plausible(&message)
+                && self.is_in_slot(&message)
             {
                 self.messages.multicast(&message);
                 self.take(&message, payload, true)?;
@@ -257,9 +262,73 @@ impl FileReceiver {
             Frame::Ack(messages) => machine
                 .acknowledged(*messages)
                 .map_err(|_| absurd("an ACK for messages that were never sent"))?,
-            Frame::Message(message) => self.take(message, payload, false)?,
+            Frame::Message(message) => {
+                if !self.is_plausible(message) {
+                    return Err(absurd("more files, or longer ones, than it has offered"));
+                }
+                if !self.is_in_slot(message) {
+                    self.move_to(message);
+                }
+                self.take(message, payload, false)?;
+            }
         }
         self.poll(control)
+    }
+
+    /// Whether a message is about files as the sender has offered them. Multicast can be forged.
+    fn is_plausible(&self, message: &Message) -> bool {
+        let (lens, sum) = &self.announced;
+        let known = lens.get(&message.file).copied();
+        let most = self.plan.len;
+        (1..=self.plan.files).contains(&message.file.0)
+            && match message.body {
+                Body::Bof { len, .. } => {
+                    known == Some(len) || known.is_none() && len <= most.saturating_sub(*sum)
+                }
+                Body::Data { offset, len } => offset + u64::from(len) <= most,
+                _ => true,
+            }
+    }
+
+    /// Whether the file of a message is in the slot that the message says, as far as that is known.
+    /// The first message of a file says it.
+    fn is_in_slot(&mut self, message: &Message) -> bool {
+        *self.slots.entry(message.file).or_insert(message.fd) == message.fd
+    }
+
+    /// The channel says that a file is in another slot than a datagram had said, which was damaged
+    /// or forged. What came for that slot is void.
+    fn move_to(&mut self, message: &Message) {
+        self.slots.insert(message.file, message.fd);
+        self.forget(message.file);
+    }
+
+    /// Gives up the files that are under way: the sender has closed all files, and says nothing
+    /// more about these.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn give_up(&mut self, control: &mut Control) -> Result<(), Error> {
+        if let Some(machine) = &mut self.machine {
+            machine.disconnected();
+        }
+        let complete = self.coming.keys().copied().collect::<Vec<_>>();
+        self.poll(control)?;
+        for id in complete {
+            if self.forget(id).is_some_and(|coming| coming.is_complete) {
+                let why = format!("the sender does not say what proves file {}", id.0);
+                self.failed(id, None, Error::PeerLost(why), control)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what has come of a file.
+    fn forget(&mut self, id: FileId) -> Option<Coming> {
+        let coming = self.coming.remove(&id)?;
+        let early: usize = coming.early.iter().map(|(_, bytes)| bytes.len()).sum();
+        self.early -= early;
+        Some(coming)
     }
 
     /// The sender says what proves a file; `None`: it could not read the file.
@@ -285,7 +354,10 @@ impl FileReceiver {
                 Ok(())
             }
             None => {
-                let text = format!("the sender could not read {} to its end", shown(&file.path()));
+                let text = format!(
+                    "the sender could not read {} to its end",
+                    shown(&file.path())
+                );
                 self.failed(id, Some(file.path()), Error::SourceChanged(text), control)
             }
         }
@@ -340,12 +412,24 @@ impl FileReceiver {
     fn event(&mut self, event: ReceiverEvent, control: &mut Control) -> Result<(), Error> {
         match event {
             ReceiverEvent::Announced {
-                file, len, name, ..
-            } => self.announced(file, len, &name),
-            ReceiverEvent::Complete(_, file) => {
-                if let Some(coming) = self.coming.get_mut(&file) {
+                fd,
+                file,
+                len,
+                name,
+            } if self.slots.get(&file) == Some(&fd) => self.announced(file, len, &name),
+            ReceiverEvent::Announced { .. } => Ok(()),
+            ReceiverEvent::Complete(fd, file) => {
+                if self.slots.get(&file) == Some(&fd)
+                    && let Some(coming) = self.coming.get_mut(&file)
+                {
                     coming.is_complete = true;
                 }
+                Ok(())
+            }
+            // A file of this number may be another one: the slot of this one was forged.
+            ReceiverEvent::Failed(fd, file, _)
+                if self.slots.get(&file) != Some(&fd) || self.fingerprints.contains_key(&file) =>
+            {
                 Ok(())
             }
             ReceiverEvent::Failed(_, file, why) => {
@@ -357,12 +441,9 @@ impl FileReceiver {
 
     /// Makes a file, of which some bytes may be here.
     fn announced(&mut self, id: FileId, len: u64, name: &Name) -> Result<(), Error> {
-        let (bytes, files) = self.announced;
-        let bytes = bytes.checked_add(len).filter(|&all| all <= self.plan.len);
-        let (Some(bytes), true) = (bytes, files < self.plan.files) else {
-            return Err(absurd("more files than it has offered"));
-        };
-        self.announced = (bytes, files + 1);
+        let (lens, sum) = &mut self.announced;
+        *sum += len;
+        *sum -= lens.insert(id, len).unwrap_or(0);
         let destination = &self.plan.destination;
         let text = String::from_utf8_lossy(name.bytes());
         if destination.name.is_none() && safe_name(&text).is_none() {
@@ -383,9 +464,7 @@ impl FileReceiver {
 
     /// Forgets a file that will not be complete. Returns its path, if that is known, and the error.
     fn lost(&mut self, id: FileId, why: Failure) -> (Option<PathBuf>, Error) {
-        let coming = self.coming.remove(&id).unwrap_or_default();
-        let early: usize = coming.early.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.early -= early;
+        let coming = self.forget(id).unwrap_or_default();
         let path = coming.file.map(|file| file.path());
         let name = match &path {
             Some(path) => shown(path).to_string(),
@@ -399,8 +478,10 @@ impl FileReceiver {
             Failure::Contradiction => Error::Integrity(format!(
                 "what the sender says of the length of {name} contradicts itself"
             )),
-            Failure::Disconnected => Error::PeerLost(format!("the sender is gone, and {name} is \
-                 not complete")),
+            Failure::Disconnected => Error::Timeout(format!(
+                "the sender has closed all files, and {name} is not complete: a datagram was damaged \
+                 or forged on the way"
+            )),
         };
         (path, error)
     }

@@ -343,9 +343,7 @@ impl FileSender {
     ) -> Result<Step, Error> {
         let fails = |e| Error::io("sending and receiving", e);
         let foreign = &mut self.foreign;
-        self.net
-            .recv(now, &mut |_| *foreign += 1)
-            .map_err(fails)?;
+        self.net.recv(now, &mut |_| *foreign += 1).map_err(fails)?;
         check_news(&mut self.net)?;
         if may_open {
             self.open_files();
@@ -431,7 +429,9 @@ impl FileSender {
 
     fn event(&mut self, event: SenderEvent) {
         let SenderEvent::Closed {
-            file: id, unfinished, ..
+            file: id,
+            unfinished,
+            ..
         } = event
         else {
             return;
@@ -520,7 +520,10 @@ impl FileSender {
             .collect();
         let sent = send_plain(&mut self.net, now, &batch);
         let sent = sent.map_err(|e| Error::io("sending by multicast", e))?;
-        let bytes: usize = batch[..sent].iter().map(|(_, h, p)| h.len() + p.len()).sum();
+        let bytes: usize = batch[..sent]
+            .iter()
+            .map(|(_, h, p)| h.len() + p.len())
+            .sum();
         let all = sent == batch.len();
         self.held.drain(..sent);
         self.pace.sent(now, bytes as u64);

@@ -38,7 +38,8 @@ impl Storing {
             .name("fabricast-write".into())
             .spawn(move || {
                 for (id, file, digest) in to_do {
-                    if over.load(Ordering::Relaxed) || tell.send((id, store(file, &digest))).is_err()
+                    if over.load(Ordering::Relaxed)
+                        || tell.send((id, store(file, &digest))).is_err()
                     {
                         return;
                     }

@@ -57,6 +57,7 @@ pub fn run(
         failed: None,
         finished: None,
         heard: Instant::now(),
+        said: Instant::now(),
         ticked: Instant::now(),
     };
     session.run()?;
@@ -98,6 +99,8 @@ struct Session<'a> {
     finished: Option<Instant>,
     /// When something last arrived.
     heard: Instant,
+    /// When the sender last said something.
+    said: Instant,
     ticked: Instant,
 }
 
@@ -120,6 +123,7 @@ impl Session<'_> {
                     break;
                 };
                 is_busy = true;
+                self.said = Instant::now();
                 if self.heard(heard)? {
                     return Ok(());
                 }
@@ -186,7 +190,15 @@ impl Session<'_> {
 
     /// Says that the receiver has finished, once it has.
     fn finish(&mut self) -> Result<(), Error> {
-        if self.is_last && self.finished.is_none() && self.files.is_idle() {
+        if !self.is_last || self.finished.is_some() {
+            return Ok(());
+        }
+        // What the sender still had to say about its files follows its last word at once.
+        if self.said.elapsed() > FAREWELL {
+            self.files.give_up(self.control)?;
+            self.outcomes();
+        }
+        if self.files.is_idle() {
             self.finished = Some(Instant::now());
             let statistics = self.statistics();
             let finished = ToSender::Finished { statistics };

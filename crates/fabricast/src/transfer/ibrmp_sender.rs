@@ -208,12 +208,15 @@ impl<'a> IbrmpSender<'a> {
                 self.failed.push(failure);
             }
             Noticed::Expired(file, lacking) => {
-                let path = ToldPath::from(&*self.set.path(file));
+                let path = self.set.path(file);
+                // A receiver is told this, too, so it does not say where the file lies.
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let words = format!(
                     "{} was closed before it had all of it ({} after the end of its multicast)",
-                    escaped(&path.path),
+                    escaped(&name),
                     spoken(self.options.file_timeout)
                 );
+                let path = ToldPath::from(&*path);
                 for peer in &lacking {
                     self.lacks.entry(*peer).or_insert_with(|| words.clone());
                 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tracing::{debug, info};
 
 use super::admission::Admission;
-use super::ibrmp_sender::{self, IbrmpSender};
 use super::events::{SendEvent, SendFailure, SendReport};
+use super::ibrmp_sender::{self, IbrmpSender};
 use super::plan::open;
 use super::sender_session::SenderSession;
 use crate::config::SendOptions;
@@ -61,8 +61,8 @@ pub fn send(
             }
         };
     }
-    let result = gathered
-        .and_then(|()| open(&mut admission, set.manifest().len(), session, options));
+    let result =
+        gathered.and_then(|()| open(&mut admission, set.manifest().len(), session, options));
     let mut sending = match result {
         Ok((driver, plan)) => {
             SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)

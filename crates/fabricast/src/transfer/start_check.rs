@@ -109,12 +109,10 @@ fn check_scheme(start: &Start, options: &RecvOptions) -> Result<(), Error> {
             let text = || format!("{says}, and only {wanted} is wanted ({SCHEME})");
             right.then_some(()).ok_or_else(|| Error::Refused(text()))
         }
-        None if options.from.is_none() && shares(start)? => {
-            Err(Error::Refused(format!(
-                "{says}, by which receivers send to each other: name the sender with {FROM}, or \
+        None if options.from.is_none() && shares(start)? => Err(Error::Refused(format!(
+            "{says}, by which receivers send to each other: name the sender with {FROM}, or \
                  the scheme with {SCHEME}"
-            )))
-        }
+        ))),
         None => Ok(()),
     }
 }

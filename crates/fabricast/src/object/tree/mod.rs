@@ -13,9 +13,9 @@ mod naming;
 mod partial;
 mod ranges;
 mod resuming;
-mod unproven;
 #[cfg(test)]
 mod tests;
+mod unproven;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
