@@ -289,6 +289,9 @@ pub struct Kind {
     /// With receivers that join and leave in the midst of broadcasts
     #[arg(long)]
     pub joined: bool,
+    /// With files by P3's protocol, to receivers that join and leave while files expire
+    #[arg(long)]
+    pub files: bool,
     /// With communicators that get their multicast addresses from a subnet manager
     #[arg(long)]
     pub subnet: bool,
