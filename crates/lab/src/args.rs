@@ -55,8 +55,8 @@ const PAPERS_EXAMPLES: &str = "\
 Examples:
   fabricast-lab papers                     everything: a minute or so
   fabricast-lab papers p4 --quick          a look at P4's, in seconds
-  fabricast-lab papers p3                  P3's protocol for files beside unicast, by receivers and \
-losses
+  fabricast-lab papers p3                  P3's protocol for files beside unicast, by \
+receivers and losses
   fabricast-lab papers p5                  what a new communicator's first broadcasts take, by the \
 way
                                            in which it gets a multicast address

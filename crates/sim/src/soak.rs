@@ -163,11 +163,9 @@ impl fmt::Display for Verdict {
                 match o {
                     Passed::Cluster(o) => write!(f, ", done at {:?}", o.done_at)?,
                     Passed::Subnet(o) => write!(f, ", {} requests served", o.served)?,
-                    Passed::Files(o) => write!(
-                        f,
-                        ", {} files complete, {} not",
-                        o.complete, o.unfinished
-                    )?,
+                    Passed::Files(o) => {
+                        write!(f, ", {} files complete, {} not", o.complete, o.unfinished)?
+                    }
                 }
                 write!(f, ", trace {:016x}", self.hash)
             }

@@ -148,8 +148,8 @@ fn schemes_help() -> String {
         text += &format!("\n  {:13} {}", preset.name, preset.about);
     }
     text += &format!(
-        "\nOr, alone:\n  {:13} P3's protocol for files: each file is multicast once, receivers get by TCP \
-         what they lack; a file is closed --file-timeout after its multicast",
+        "\nOr, alone:\n  {:13} P3's protocol for files: each file is multicast once, receivers \
+         get by TCP what they lack; a file is closed --file-timeout after its multicast",
         ibrmp::NAME
     );
     text

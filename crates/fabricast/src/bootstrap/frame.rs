@@ -7,8 +7,8 @@
 //!   └────────┴──────────────────────────┴───────────────
 //! ```
 //! Kind `M`: a message in JSON. Kind `B`: bulk bytes that the receiver requested. Kind `I`: a frame
-//! of a reliable channel ([`fabricast_proto::ibrmp::Frame`]), with the bytes of a file if it is a DATA
-//! message.
+//! of a reliable channel ([`fabricast_proto::ibrmp::Frame`]), with the bytes of its file if it is a
+//! DATA message.
 
 use fabricast_proto::ibrmp;
 use serde::Serialize;

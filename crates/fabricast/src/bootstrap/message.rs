@@ -21,9 +21,9 @@
 //! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
 //! (`Need`), and says what it has of that (`Has`).
 //!
-//! In a transfer by P3's protocol (spec 7), `Channel` follows `Start`, and after `Ready` come frames
-//! of the channel in both directions. `Digest` answers TRANSFER_DONE; `Stored` or `Unstored` answers `Digest`. After
-//! `Last` and the end of all files comes `Finished`, then `Bye`.
+//! In a transfer by P3's protocol (spec 7), `Channel` follows `Start`, and after `Ready` come
+//! frames of the channel in both directions. `Digest` answers TRANSFER_DONE; `Stored` or `Unstored`
+//! follows. After `Last` and the end of all files comes `Finished`, then `Bye`.
 //!
 //! Unknown fields are ignored; unknown messages close the connection. Decoding removes from texts
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of

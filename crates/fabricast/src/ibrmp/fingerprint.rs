@@ -44,7 +44,7 @@ mod tests {
         assert!(Fingerprint::is(&file.digest(), &file.digest().to_hex()));
         assert!(!Fingerprint::is(&file.digest(), &other.digest().to_hex()));
         assert!(!Fingerprint::is(&file.digest(), "x"));
-        // Who knows what the sender tells can compute no proof, and a proof is its node's alone.
+        // What the sender tells is not enough for a proof, and a proof is its node's alone.
         let told = Fingerprint(file.digest());
         assert_ne!(told.proof(NodeId(1)), file.proof(NodeId(1)));
         assert_ne!(file.proof(NodeId(1)), file.proof(NodeId(2)));

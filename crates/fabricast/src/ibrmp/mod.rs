@@ -1,7 +1,8 @@
 //! P3's protocol for files on real networks (spec 7): what drives [`fabricast_proto::ibrmp`].
 //!
 //! BOF and DATA go by multicast, as datagrams of one message each. The reliable channel of a
-//! receiver is its control connection ([`crate::bootstrap`]), which limits strangers, too.
+//! receiver is its control connection ([`crate::bootstrap`]), where pending connections are
+//! limited, too.
 //!
 //! ```text
 //!   source files ─→ FileSender ── BOF, DATA: multicast ──→ FileReceiver ─→ partial files
@@ -20,7 +21,7 @@ mod storing;
 pub use fingerprint::Fingerprint;
 pub use messages::{MessageCounts, Messages};
 pub use receiver::{FileOutcome, FileReceiver, ReceiverPlan};
-pub use sender::{FileSender, Noticed, SenderPlan, files};
+pub use sender::{FileSender, Noticed, SenderPlan, digest, files};
 
 use fabricast_proto::ibrmp::{Credits, HEADER_LEN};
 use fabricast_proto::{AddressId, NodeId};

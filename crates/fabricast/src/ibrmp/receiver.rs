@@ -203,7 +203,7 @@ impl FileReceiver {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// Takes what has arrived by multicast, and what was stored. Returns whether anything was there.
+    /// Takes what has arrived by multicast, and what was stored. Returns whether there was any.
     ///
     /// # Errors
     /// A file cannot be stored, the network cannot be used, or the sender breaks the rules.
@@ -349,7 +349,8 @@ impl FileReceiver {
         };
         match hash {
             Some(hash) => {
-                self.being_stored.insert(id, (file.path(), file.len()));
+                let len = self.announced.0.get(&id).copied().unwrap_or(0);
+                self.being_stored.insert(id, (file.path(), len));
                 self.storing.store(id, file, hash);
                 Ok(())
             }
@@ -479,8 +480,8 @@ impl FileReceiver {
                 "what the sender says of the length of {name} contradicts itself"
             )),
             Failure::Disconnected => Error::Timeout(format!(
-                "the sender has closed all files, and {name} is not complete: a datagram was damaged \
-                 or forged on the way"
+                "the sender has closed all files, and {name} is not complete: a datagram was \
+                 damaged or forged on the way"
             )),
         };
         (path, error)

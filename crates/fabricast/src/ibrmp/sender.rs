@@ -64,6 +64,15 @@ pub fn files(set: &SourceSet) -> Result<VecDeque<u32>, Error> {
     Ok((0..entries.len() as u32).collect())
 }
 
+/// The hash by which receivers find what an earlier run has left; empty if they keep nothing, as
+/// with P3's protocol. `scheme`: the sender's.
+pub fn digest(scheme: &str, set: &SourceSet) -> String {
+    match scheme == super::NAME {
+        true => String::new(),
+        false => set.manifest().digest().to_hex().to_string(),
+    }
+}
+
 /// What has happened at a sender.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Noticed {
@@ -121,7 +130,7 @@ pub struct FileSender {
     /// When the last answer left.
     answered: Option<Time>,
     noticed: VecDeque<Noticed>,
-    /// Datagrams of strangers.
+    /// Datagrams that came to the sender.
     foreign: u64,
     messages: Messages,
 }

@@ -25,7 +25,7 @@ use crate::bootstrap::psk::Mac;
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
 use crate::config::{NetworkKind, SendOptions, Verdict};
 use crate::error::{Error, exit};
-use crate::ibrmp;
+use crate::ibrmp::digest;
 use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
 use crate::object::{BLOCK, PackIndex, SourceSet};
@@ -64,7 +64,6 @@ pub struct Admission<'a> {
     /// The number of receivers that there are descriptors for.
     seats: usize,
     set: Arc<SourceSet>,
-    digest: String,
     name: String,
     session: u64,
     next: u32,
@@ -139,10 +138,6 @@ impl<'a> Admission<'a> {
             authenticator: Authenticator::new(session, options.keys.clone()),
             net: None,
             seats: seats(),
-            digest: match options.scheme == ibrmp::NAME {
-                true => String::new(), // receivers keep nothing for a later run
-                false => set.manifest().digest().to_hex().to_string(),
-            },
             set,
             name,
             session,
@@ -325,8 +320,7 @@ impl<'a> Admission<'a> {
                     self.rendezvous.close(peer);
                 }
             }
-            // No receiver has a reliable channel before it takes part.
-            Event::Frame { .. } => {}
+            Event::Frame { .. } => {} // no receiver has a reliable channel yet
             Event::Pending(n) => self.pending = n,
         }
         Ok(())
@@ -480,7 +474,7 @@ impl<'a> Admission<'a> {
             len: self.set.manifest().len(),
             tops: self.set.manifest().tops(),
             entries: self.set.manifest().entries().len() as u32,
-            manifest: self.digest.clone(),
+            manifest: digest(&self.options.scheme, &self.set),
             block: BLOCK as u32,
             mac,
         };

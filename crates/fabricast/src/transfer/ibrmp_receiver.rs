@@ -6,7 +6,7 @@ use fabricast_proto::NodeId;
 
 use super::events::{RecvEvent, RecvReport};
 use super::joining::Joined;
-use super::receiver_errors::{strange, surprise};
+use super::receiver_errors::{silence, strange, surprise};
 use super::{TICK, check, destination};
 use crate::bootstrap::message::{ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
@@ -14,8 +14,6 @@ use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::ibrmp::{FileOutcome, FileReceiver, ReceiverPlan};
 use crate::net::Clock;
-use crate::setting::RECEIVE_TIMEOUT;
-use crate::text::spoken;
 use crate::waker::Waker;
 
 /// How long the receiver waits for the sender's `Bye` after it has finished.
@@ -226,13 +224,7 @@ impl Session<'_> {
             return Ok(());
         }
         self.ticked = now;
-        let limit = self.options.receive_timeout;
-        if let Some(limit) = limit.filter(|limit| now - self.heard > *limit) {
-            return Err(Error::Timeout(format!(
-                "nothing has arrived for {} ({RECEIVE_TIMEOUT})",
-                spoken(limit)
-            )));
-        }
+        silence(now - self.heard, self.options)?;
         (self.tell)(RecvEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             placed: self.files.placed().min(self.len),

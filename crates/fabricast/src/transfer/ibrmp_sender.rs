@@ -81,19 +81,15 @@ pub struct IbrmpSender<'a> {
 }
 
 impl<'a> IbrmpSender<'a> {
-    /// Opens the network, and starts the transfer with the receivers that are there. An error comes
-    /// with the admission.
-    pub fn start(
+    /// Starts the transfer with the receivers that are there. `opened`: see [`open`].
+    pub fn new(
         mut admission: Admission<'a>,
+        opened: (FileSender, Plan),
         set: Arc<SourceSet>,
-        session: u64,
         options: &'a SendOptions,
         tell: &'a mut dyn FnMut(SendEvent),
-    ) -> Result<IbrmpSender<'a>, (Error, Admission<'a>)> {
-        let (mut files, plan) = match open(&mut admission, &set, session, options) {
-            Ok(opened) => opened,
-            Err(error) => return Err((error, admission)),
-        };
+    ) -> IbrmpSender<'a> {
+        let (mut files, plan) = opened;
         tell(SendEvent::Starting {
             receivers: admission.members.len(),
             group: plan.start.group.clone(),
@@ -110,7 +106,7 @@ impl<'a> IbrmpSender<'a> {
         for member in &admission.members {
             files.join(member.peer, member.node, &admission.rendezvous);
         }
-        Ok(IbrmpSender {
+        IbrmpSender {
             admission,
             files,
             set,
@@ -125,7 +121,7 @@ impl<'a> IbrmpSender<'a> {
             lacks: BTreeMap::new(),
             ticked: None,
             last: 0.0,
-        })
+        }
     }
 
     /// Runs until the transfer is over for every receiver.
@@ -490,7 +486,7 @@ impl<'a> IbrmpSender<'a> {
 }
 
 /// Opens the network, and makes the plan for the receivers that are there.
-fn open(
+pub fn open(
     admission: &mut Admission<'_>,
     set: &Arc<SourceSet>,
     session: u64,

@@ -13,7 +13,7 @@ use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
 use super::pack_table::{self, PackTable};
 use super::receiver_driver;
-use super::receiver_errors::{refused, strange, strange_packs, surprise};
+use super::receiver_errors::{refused, silence, strange, strange_packs, surprise};
 use super::storing::{Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
@@ -24,8 +24,7 @@ use crate::error::Error;
 use crate::net::Clock;
 use crate::object::pack::Pack;
 use crate::object::{Challenge, Kept, PackRecord};
-use crate::setting::RECEIVE_TIMEOUT;
-use crate::text::{ToldPath, spoken};
+use crate::text::ToldPath;
 use crate::transport::Transport;
 use crate::waker::Waker;
 
@@ -627,7 +626,7 @@ impl<'a> ReceiverSession<'a> {
                 if arrived != self.progress.1 {
                     self.progress = (now, arrived);
                 } else if self.repair.is_some() || !self.storing.is_busy() {
-                    self.silence(now)?;
+                    silence(now - self.progress.0, self.options)?;
                     // No more data wait in the network.
                     if !self.is_whole()
                         && let Some(why) = self.lost.take()
@@ -657,19 +656,6 @@ impl<'a> ReceiverSession<'a> {
         let due = self.unanswered.due(silent, now);
         let mut reports = due.map(|node| ToSender::Unanswered { node: node.0 });
         reports.try_for_each(|report| self.say(&report))
-    }
-
-    /// Gives up if nothing has arrived for too long.
-    fn silence(&self, now: Instant) -> Result<(), Error> {
-        match self.options.receive_timeout {
-            Some(limit) if now - self.progress.0 > limit => {
-                let limit = spoken(limit);
-                Err(Error::Timeout(format!(
-                    "nothing has arrived for {limit} ({RECEIVE_TIMEOUT})"
-                )))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Tells the sender, once in [`WORKING`], that this receiver is at work.

@@ -45,13 +45,15 @@ pub fn send(
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
     let (s, i, w) = (set.clone(), index.clone(), waker.clone());
     let mut admission = Admission::open(s, i, session, options, w, tell)?;
-    let gathered = admission.gather(tell);
-    if is_ibrmp && gathered.is_ok() {
-        let started = IbrmpSender::start(admission, set, session, options, tell);
-        let mut sending = match started {
-            Ok(sending) => sending,
-            Err((error, at)) => return Err(failure(error, at)),
+    if let Err(error) = admission.gather(tell) {
+        return Err(failure(error, admission));
+    }
+    if is_ibrmp {
+        let opened = match ibrmp_sender::open(&mut admission, &set, session, options) {
+            Ok(opened) => opened,
+            Err(error) => return Err(failure(error, admission)),
         };
+        let mut sending = IbrmpSender::new(admission, opened, set, options, tell);
         return match sending.run() {
             Ok(()) => Ok(sending.report()),
             Err(error) => {
@@ -61,8 +63,7 @@ pub fn send(
             }
         };
     }
-    let result =
-        gathered.and_then(|()| open(&mut admission, set.manifest().len(), session, options));
+    let result = open(&mut admission, set.manifest().len(), session, options);
     let mut sending = match result {
         Ok((driver, plan)) => {
             SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)

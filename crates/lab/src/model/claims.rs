@@ -1,5 +1,5 @@
-//! Every result of P1.14, P2.8, P3.10, P4.10 and P5.6 that can be compared with a model or a simulation,
-//! and the model's statement about it.
+//! Every result of P1.14, P2.8, P3.10, P4.10 and P5.6 that can be compared with a model or a
+//! simulation, and the model's statement about it.
 
 use fabricast::proto::ibrmp::HEADER_LEN;
 

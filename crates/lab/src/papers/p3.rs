@@ -26,7 +26,7 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         reproduces: "figures 5a and 6",
         method: "1 GiB is simulated (16 MiB with --quick), and the times are multiplied: the few \
                  messages at both ends of a file take microseconds. RC: a connection to each \
-                 receiver, 32 messages of 2048 bytes in flight, an ACK for each. MPI_Bcast: the \
+                 receiver, 32 messages of 2048 bytes under way, an ACK for each. MPI_Bcast: the \
                  pipeline of 128 KiB from host to host that Open MPI 1.6 has for long messages.",
         run: large,
     },
@@ -93,7 +93,7 @@ impl Bed {
             slots: 128,
             block: (c.count("mtu_bytes") - HEADER_LEN as u64) as u32,
             credits: Credits {
-                messages: c.count("in_flight") as u32,
+                messages: c.count("outstanding") as u32,
                 ..Credits::PAPER
             },
             rate: self.rate(),
@@ -123,7 +123,7 @@ impl Bed {
             receivers: receivers as u32,
             len,
             message,
-            in_flight: self.0.count("in_flight") as u32,
+            outstanding: self.0.count("outstanding") as u32,
             rate: self.rate(),
             delay: self.delay(),
             overhead: header * (message / mtu),
@@ -313,7 +313,7 @@ fn losses(effort: &Effort<'_>) -> Result<Findings, Stopped> {
             found(
                 "p3-loss-sum",
                 most / (clean + unicast),
-                "nine tenths go again, so 0.92 is the least if multicast and answers share one port; \
+                "nine tenths go again, so 0.92 is the least if multicast and answers share a port; \
                  it would be less if answers served several receivers, and more if they left the \
                  port idle (channels that wait for credits)",
             ),

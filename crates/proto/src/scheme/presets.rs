@@ -177,9 +177,10 @@ impl Scheme {
         s
     }
 
-    /// P3's choices (P3.3) for packets of streams: receivers send NACKs for gaps, and the sender retransmits to each of
-    /// them by unicast. Receivers also send feedback when the window runs out and at the end. The
-    /// pacer, which the paper lacks, gets feedback ever more rarely.
+    /// P3's choices (P3.3) for the packets of streams: receivers send NACKs for gaps, and the
+    /// sender retransmits to each of them by unicast. Receivers also send feedback when the window
+    /// runs out and at the end. The pacer, which the paper lacks, gets feedback ever more rarely.
+    /// P3's protocol itself is [`crate::ibrmp`].
     pub fn nack() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = u32::MAX;

@@ -1,5 +1,5 @@
 //! P3's baseline (P3.8): the same data by reliable connections alone, one to each receiver. Each
-//! keeps some messages in flight, and the receiver acknowledges each message by itself.
+//! keeps some messages under way, and the receiver acknowledges each message by itself.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub struct Connections {
     pub len: u64,
     /// Bytes of a message.
     pub message: u64,
-    /// Messages in flight on each connection.
-    pub in_flight: u32,
+    /// Messages under way on each connection.
+    pub outstanding: u32,
     /// Rate of each link in bytes per second.
     pub rate: u64,
     /// Delay of each link.
@@ -76,7 +76,7 @@ impl Connections {
         };
         let mut fabric = Fabric::new(&Topology::single(link), hosts, self.overhead, 0);
         let limit = Credits {
-            messages: self.in_flight,
+            messages: self.outstanding,
             batch: 1,
         };
         let connection = |(from, to)| Connection {
@@ -159,7 +159,7 @@ mod tests {
             receivers,
             len: 10_000_000,
             message: 2000,
-            in_flight: 32,
+            outstanding: 32,
             rate: 1_000_000_000,
             delay: Duration::from_nanos(500),
             overhead: 0,

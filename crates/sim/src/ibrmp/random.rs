@@ -16,13 +16,14 @@ impl FileExperiment {
         let files = 1 + rng.below(30);
         let receivers = rng.below(6) as u32;
         let late = rng.below(4) as usize;
+        let hosts = 1..=receivers + late as u32;
+        let leaving: Vec<u32> = hosts.filter(|_| rng.below(4) == 0).collect();
+        let leaving = leaving.into_iter();
         let soon = |rng: &mut Rng| Duration::from_micros(rng.below(5000));
         FileExperiment {
             receivers,
             late: (0..late).map(|_| soon(&mut rng)).collect(),
-            leaves: (1..=receivers + late as u32)
-                .filter_map(|host| (rng.below(4) == 0).then(|| (host, soon(&mut rng) * 2)))
-                .collect(),
+            leaves: leaving.map(|host| (host, soon(&mut rng) * 2)).collect(),
             files: (0..files).map(|_| rng.below(60_000)).collect(),
             slots: 1 + rng.below(8) as u16,
             block: 500 + rng.below(1000) as u32,

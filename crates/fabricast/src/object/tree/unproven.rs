@@ -59,11 +59,6 @@ impl UnprovenFile {
         self.tree.path(0)
     }
 
-    /// Length of the file in bytes.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
     /// Writes bytes, each once.
     pub fn write(&mut self, offset: u64, mut bytes: &[u8]) -> Result<(), Error> {
         let piece = Piece::Bytes {
