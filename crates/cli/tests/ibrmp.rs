@@ -7,9 +7,11 @@ use std::net::TcpListener;
 use std::process::Command;
 
 use common::control::Peer;
+use common::hosts::Hosts;
 use common::ibrmp::{Came, Sending, bof, of};
 use common::{End, Run, Scratch, receiver, same, sender};
 use fabricast::proto::ibrmp::{Body, Frame, Message};
+use rustix::process::Signal;
 use serde_json::json;
 
 const IBRMP: [&str; 3] = ["--scheme", "ibrmp", "--no-announce"];
@@ -457,14 +459,14 @@ fn receivers_come_and_go() {
         "--files-at-once",
         "1",
         "--rate",
-        "4MB/s",
+        "1MB/s",
     ];
     let (mut send, from) = start(&one, "2", &args);
     let stays = into(&dir, "stays", &from, &[]);
     let goes = into(&dir, "goes", &from, &[]);
     send.until_share_of("fastest", 20);
-    goes.signal(rustix::process::Signal::KILL);
-    send.until_share_of("fastest", 60);
+    goes.signal(Signal::KILL);
+    send.until_share_of("fastest", 55);
     let late = into(&dir, "late", &from, &[]);
     stays.end().expect(0);
     late.end().expect(0);
@@ -508,4 +510,59 @@ fn what_does_not_fit_is_refused() {
         &[directory.to_str().unwrap(), "--scheme", "ibrmp"],
         "is a directory",
     );
+}
+
+/// A file that is written to while it is sent fails by name at the sender, no receiver stores it,
+/// and the others arrive.
+#[test]
+fn a_source_that_changes_fails_alone() {
+    let dir = Scratch::new();
+    let (changes, stays) = (dir.file("changes", 4_000_000), dir.file("stays", 4_000_001));
+    let args = [stays.to_str().unwrap(), "--rate", "4MB/s"];
+    let (mut send, from) = start(&changes, "1", &args);
+    let recv = into(&dir, "r", &from, &[]);
+    send.until_share_of("fastest", 30);
+    let file = std::fs::File::options().write(true).open(&changes).unwrap();
+    file.set_len(4_000_001).unwrap();
+    let done = recv.end().expect(5);
+    assert_eq!(done.one("file_stored")["len"], 4_000_001);
+    same(&stays, &dir.path("r").join("stays"));
+    assert!(!dir.path("r").join("changes").exists());
+    let sent = send.end().expect(10);
+    let reason = sent.one("file_failed")["reason"].as_str().unwrap();
+    assert!(reason.contains("became longer"), "{reason}");
+    assert_eq!(sent.result("r")["state"], "verified");
+}
+
+/// A sender that is interrupted tells the receivers, and one that is killed cannot. Either way they
+/// end, and files that are complete stay.
+#[test]
+fn a_sender_that_goes_away_leaves_complete_files() {
+    for (signal, code) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
+        let dir = Scratch::new();
+        let (long, short) = (dir.file("long", 40_000_000), dir.file("short", 1000));
+        let args = [short.to_str().unwrap(), "--rate", "4MB/s"];
+        let (send, from) = start(&long, "1", &args);
+        let mut recv = into(&dir, "r", &from, &[]);
+        recv.until("file_stored", |_| true);
+        send.signal(signal);
+        assert_eq!(send.end().code, code);
+        recv.end().expect(8);
+        same(&short, &dir.path("r").join("short"));
+        assert_eq!(std::fs::read_dir(dir.path("r")).unwrap().count(), 1);
+    }
+}
+
+/// `copy` starts receivers that take part by P3's protocol.
+#[test]
+fn a_copy_goes_by_the_protocol() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let source = hosts.dir.file("source", 500_000);
+    let end = hosts
+        .copy(&source, "a,b:", &["--scheme", "ibrmp"])
+        .end()
+        .expect(0);
+    hosts.has("a", ".", &source);
+    hosts.has("b", ".", &source);
+    assert_eq!(end.one("summary")["messages"]["multicast"]["BOF"], 1);
 }

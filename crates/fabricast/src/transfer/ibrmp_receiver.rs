@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fabricast_proto::NodeId;
+use fabricast_proto::ibrmp::Type;
 
 use super::events::{RecvEvent, RecvReport};
 use super::joining::Joined;
@@ -107,15 +108,7 @@ impl Session<'_> {
     fn run(&mut self) -> Result<(), Error> {
         loop {
             check(&self.options.interrupt)?;
-            // Datagrams go before what the sender says, which would otherwise overtake them.
-            let mut is_busy = false;
-            for _ in 0..DRAINED {
-                let arrived = self.files.step(self.clock.now(), self.control)?;
-                is_busy |= arrived;
-                if !arrived {
-                    break;
-                }
-            }
+            let mut is_busy = self.drain()?;
             for _ in 0..HEARD {
                 let Some(heard) = self.control.hear() else {
                     break;
@@ -141,10 +134,26 @@ impl Session<'_> {
         }
     }
 
+    /// Receives what waits in the network. Returns whether there was anything.
+    fn drain(&mut self) -> Result<bool, Error> {
+        for rounds in 0..DRAINED {
+            if !self.files.step(self.clock.now(), self.control)? {
+                return Ok(rounds > 0);
+            }
+        }
+        Ok(true)
+    }
+
     /// Handles what the sender says; true when nothing more is to come.
     fn heard(&mut self, heard: Heard) -> Result<bool, Error> {
         match heard {
-            Heard::Frame(bytes) => self.files.frame(&bytes, self.control)?,
+            Heard::Frame(bytes) => {
+                // What was multicast before the EOF waits in the network, and is not lost.
+                if bytes.first() == Some(&(Type::Eof as u8)) {
+                    self.drain()?;
+                }
+                self.files.frame(&bytes, self.control)?;
+            }
             Heard::Message(ToReceiver::Channel(channel)) => {
                 self.files.open(&channel)?;
                 let said = self.control.say(&ToSender::Ready);
