@@ -607,6 +607,7 @@ mod tests {
         check("p4-256", Calibrated, 8.90, 0.02);
         check("p4-reliability", Calibrated, 1.0, 0.0);
         check("p2-40", Calibrated, 1.40, 0.01);
+        check("p3-unicast-5", Calibrated, 108.0, 0.05);
     }
 
     #[test]
@@ -619,9 +620,14 @@ mod tests {
         check("p1-throughput-window", Predicted, 1.30, 0.01);
         check("p1-throughput-basic", Predicted, 0.42, 0.01);
         check("p1-groups-latency", Predicted, 1.0, 0.0);
+        // 64 GiB by RC alone decided the rate; the paper has 22.75 s and 8 s.
+        check("p3-multicast", Predicted, 22.41, 0.01);
+        check("p3-files-unicast", Predicted, 8.24, 0.01);
+        // What the paper's hosts cost 100 files at once is in no value.
+        let wrong = ["p3-files", "p3-loss-90"];
         for testbed in Testbed::ALL {
             for o in outcomes(&Calibration::of(testbed)) {
-                assert!(o.held, "{o:?}");
+                assert_eq!(o.held, !wrong.contains(&o.claim.id), "{o:?}");
             }
         }
     }
