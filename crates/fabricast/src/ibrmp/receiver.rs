@@ -26,6 +26,8 @@ use crate::waker::Waker;
 const EARLY_MAX: usize = 4 << 20;
 /// Holes of all files together, at most.
 const HOLES_MAX: usize = 1 << 16;
+/// Files that may wait for the storing thread; each has two descriptors.
+const STORING_MAX: usize = 64;
 /// Most credits that a receiver grants.
 const CREDITS_MAX: u32 = 1024;
 
@@ -196,6 +198,12 @@ impl FileReceiver {
         self.coming.is_empty()
             && self.being_stored.is_empty()
             && machine.is_none_or(|m| m.open_files() == 0 && m.waiting() == 0)
+    }
+
+    /// Whether so many files wait to be stored that the sender should be heard later. It opens no
+    /// more files meanwhile.
+    pub fn is_full(&self) -> bool {
+        self.being_stored.len() >= STORING_MAX
     }
 
     /// What has become of files since the last call.

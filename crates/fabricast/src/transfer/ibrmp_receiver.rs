@@ -110,6 +110,9 @@ impl Session<'_> {
             check(&self.options.interrupt)?;
             let mut is_busy = self.drain()?;
             for _ in 0..HEARD {
+                if self.files.is_full() {
+                    break;
+                }
                 let Some(heard) = self.control.hear() else {
                     break;
                 };
