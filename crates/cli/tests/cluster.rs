@@ -101,7 +101,8 @@ fn multicast_losses_of_any_size_are_made_up_for() {
         let (multicast, again) = (&messages["multicast_bytes"], &messages["channel_bytes"]);
         assert_eq!(multicast.as_u64(), Some(8 * MB as u64));
         let again = again.as_u64().unwrap();
-        println!("{loss} %: {again} bytes again; {}", done.describe());
+        let seconds = &done.sent.one("summary")["seconds"];
+        println!("{loss} %: {seconds} s, {again} bytes by channels");
         assert!(again >= before, "{loss} %: {again} bytes after {before}");
         before = again;
     }

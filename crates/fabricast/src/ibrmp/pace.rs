@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use fabricast_proto::Time;
 
-/// The rate before anything is known, in bytes per second: 1 Gbit/s.
-const RATE_START: f64 = 125e6;
+/// The rate before anything is known, in bytes per second: 100 Mbit/s.
+const RATE_START: f64 = 12.5e6;
 /// The lowest rate, in bytes per second.
 const RATE_MIN: f64 = 1e6;
 /// The highest rate, in bytes per second: beyond it nothing is paced.
@@ -24,8 +24,9 @@ const CUT: f64 = 0.7;
 /// The least part of what arrived before the cut that arrives after it if the receiver could not
 /// take more: midway between `CUT` and 1.
 const KEPT: f64 = (1.0 + CUT) / 2.0;
-/// How much the rate rises after a measurement without unusual loss.
-const RISE: f64 = 1.1;
+/// How much the rate rises after a measurement without unusual loss, before receivers have lost
+/// anything by it, and after that.
+const RISE: [f64; 2] = [2.0, 1.1];
 /// The least part of the rate that must have been used for it to rise.
 const USED: f64 = 0.8;
 /// The shortest measurement. It is longer than a round trip in a cluster.
@@ -48,6 +49,8 @@ pub struct Pace {
     sent: u64,
     /// Bytes that each receiver has requested since then.
     requested: BTreeMap<u32, u64>,
+    /// Whether no loss has come from the rate yet.
+    is_starting: bool,
     /// Loss that is usual.
     usual: f64,
     /// The rate before the cut that is being tried, and the bytes per second that arrived then.
@@ -64,6 +67,7 @@ impl Pace {
             since: None,
             sent: 0,
             requested: BTreeMap::new(),
+            is_starting: true,
             usual: USUAL_LOSS,
             before: None,
         }
@@ -108,14 +112,18 @@ impl Pace {
             Some((rate, before)) if loss > self.usual && arrived <= before * KEPT => {
                 self.rate = rate;
                 self.usual = loss + USUAL_LOSS;
+                self.is_starting = true;
             }
             _ if loss > self.usual => {
                 self.before = Some((self.rate, arrived));
+                self.is_starting = false;
                 // What left may be less than the rate allowed.
                 self.rate = (self.rate.min(sent / seconds) * CUT).max(RATE_MIN);
             }
             _ if sent / seconds > self.rate * USED => {
-                self.rate = (self.rate * RISE).min(RATE_MAX);
+                let [starting, later] = RISE;
+                let rise = if self.is_starting { starting } else { later };
+                self.rate = (self.rate * rise).min(RATE_MAX);
             }
             _ => {}
         }
@@ -165,7 +173,7 @@ mod tests {
     fn losses_that_do_not_depend_on_the_rate_do_not_slow_the_sender() {
         for loss in [0.1, 0.5, 0.9] {
             let (rate, _) = run(Pace::new(None), f64::MAX, loss);
-            assert!(rate >= RATE_START * CUT, "{rate} at {loss}");
+            assert!(rate >= 100.0 * RATE_START, "{rate} at {loss}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fabricast_proto::ibrmp::{
     Body, Credits, Extent, Failure, Fd, FileId, Frame, Message, Name, Receiver, ReceiverConfig,
@@ -26,6 +27,9 @@ use crate::waker::Waker;
 const EARLY_MAX: usize = 4 << 20;
 /// Holes of all files together, at most.
 const HOLES_MAX: usize = 1 << 16;
+/// How long DATA of a file must have stayed away until its EOF counts: by another way, it may
+/// overtake what a queue still holds.
+const SETTLED: Duration = Duration::from_millis(10);
 /// Files that may wait for the storing thread; each has two descriptors.
 const STORING_MAX: usize = 64;
 /// Most credits that a receiver grants.
@@ -64,6 +68,23 @@ struct Coming {
     early: Vec<(u64, Vec<u8>)>,
     /// Whether all of it is here, and the sender is to say what proves it.
     is_complete: bool,
+    /// Bytes that are here.
+    placed: u64,
+    /// When DATA last came by multicast.
+    last: Option<Time>,
+    /// The EOF, if it has overtaken multicast.
+    eof: Option<Message>,
+}
+
+impl Coming {
+    /// Whether a message is the EOF of this file and what it lacks may still come by multicast.
+    fn is_arriving(&self, now: Time, message: &Message) -> bool {
+        let Body::Eof { len } = message.body else {
+            return false;
+        };
+        let comes = self.last.is_some_and(|last| now.since(last) < SETTLED);
+        comes && self.placed < len
+    }
 }
 
 /// The receiver of a sender's files.
@@ -235,9 +256,13 @@ impl FileReceiver {
             {
                 self.messages.multicast(&message);
                 self.take(&message, payload, true)?;
+                if let Some(coming) = self.coming.get_mut(&message.file) {
+                    coming.last = Some(now);
+                }
                 self.poll(control)?;
             }
         }
+        self.settle(now, control)?;
         let mut is_busy = count > 0;
         while let Some((id, stored)) = self.storing.done() {
             is_busy = true;
@@ -246,11 +271,30 @@ impl FileReceiver {
         Ok(is_busy)
     }
 
+    /// Passes on the EOFs of files of which no more comes by multicast.
+    fn settle(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
+        let mut settled = Vec::new();
+        for coming in self.coming.values_mut() {
+            if let Some(eof) = &coming.eof
+                && !coming.is_arriving(now, eof)
+            {
+                settled.extend(coming.eof.take());
+            }
+        }
+        for eof in settled {
+            self.take(&eof, &[], false)?;
+            self.poll(control)?;
+        }
+        Ok(())
+    }
+
     /// Waits for the network or the waker, at most so long.
     ///
     /// # Errors
     /// The system's.
-    pub fn wait(&mut self, timeout: std::time::Duration) -> Result<(), Error> {
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let holds = self.coming.values().any(|coming| coming.eof.is_some());
+        let timeout = if holds { timeout.min(SETTLED) } else { timeout };
         let waited = self.net.wait(Some(timeout));
         waited.map_err(|e| Error::io("waiting for the network", e))
     }
@@ -259,7 +303,7 @@ impl FileReceiver {
     ///
     /// # Errors
     /// As [`FileReceiver::step`].
-    pub fn frame(&mut self, bytes: &[u8], control: &mut Control) -> Result<(), Error> {
+    pub fn frame(&mut self, now: Time, bytes: &[u8], control: &mut Control) -> Result<(), Error> {
         let strange = |_| absurd("a frame of its channel");
         let (frame, payload) = decode(bytes).map_err(strange)?;
         self.messages.received(SENDER.0, &frame);
@@ -276,6 +320,13 @@ impl FileReceiver {
                 }
                 if !self.is_in_slot(message) {
                     self.move_to(message);
+                }
+                if let Some(coming) = self.coming.get_mut(&message.file)
+                    && coming.eof.is_none()
+                    && coming.is_arriving(now, message)
+                {
+                    coming.eof = Some(message.clone());
+                    return Ok(());
                 }
                 self.take(message, payload, false)?;
             }
@@ -336,6 +387,10 @@ impl FileReceiver {
         let coming = self.coming.remove(&id)?;
         let early: usize = coming.early.iter().map(|(_, bytes)| bytes.len()).sum();
         self.early -= early;
+        if let (Some(eof), Some(machine)) = (&coming.eof, &mut self.machine) {
+            // It has used a credit, which its ACK returns.
+            let _ = machine.channel(eof);
+        }
         Some(coming)
     }
 
@@ -408,6 +463,7 @@ impl FileReceiver {
     fn write(&mut self, id: FileId, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.placed += bytes.len() as u64;
         let coming = self.coming.entry(id).or_default();
+        coming.placed += bytes.len() as u64;
         match &mut coming.file {
             Some(file) => file.write(offset, bytes),
             None => {

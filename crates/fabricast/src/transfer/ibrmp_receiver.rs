@@ -155,7 +155,8 @@ impl Session<'_> {
                 if bytes.first() == Some(&(Type::Eof as u8)) {
                     self.drain()?;
                 }
-                self.files.frame(&bytes, self.control)?;
+                let now = self.clock.now();
+                self.files.frame(now, &bytes, self.control)?;
             }
             Heard::Message(ToReceiver::Channel(channel)) => {
                 self.files.open(&channel)?;
