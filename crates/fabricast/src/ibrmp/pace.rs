@@ -13,6 +13,9 @@ use fabricast_proto::Time;
 
 /// The rate before anything is known, in bytes per second: 100 Mbit/s.
 const RATE_START: f64 = 12.5e6;
+/// The rate up to which it rises fast, in bytes per second: 1 Gbit/s. What a receiver has requested
+/// says less of what it lacks the more it lacks, so beyond that the rate rises slowly.
+const RATE_FAST: f64 = 125e6;
 /// The lowest rate, in bytes per second.
 const RATE_MIN: f64 = 1e6;
 /// The highest rate, in bytes per second: beyond it nothing is paced.
@@ -24,6 +27,9 @@ const CUT: f64 = 0.7;
 /// The least part of what arrived before the cut that arrives after it if the receiver could not
 /// take more: midway between `CUT` and 1.
 const KEPT: f64 = (1.0 + CUT) / 2.0;
+/// After this many measurements a lower rate is tried again, if more is lost than is usual at first:
+/// on a busy host a trial may mislead.
+const TRY_EVERY: u32 = 16;
 /// How much the rate rises after a measurement without unusual loss, before receivers have lost
 /// anything by it, and after that.
 const RISE: [f64; 2] = [2.0, 1.1];
@@ -53,6 +59,8 @@ pub struct Pace {
     is_starting: bool,
     /// Loss that is usual.
     usual: f64,
+    /// Measurements since a lower rate was last tried.
+    untried: u32,
     /// The rate before the cut that is being tried, and the bytes per second that arrived then.
     before: Option<(f64, f64)>,
 }
@@ -69,6 +77,7 @@ impl Pace {
             requested: BTreeMap::new(),
             is_starting: true,
             usual: USUAL_LOSS,
+            untried: 0,
             before: None,
         }
     }
@@ -108,21 +117,30 @@ impl Pace {
         let sent = self.sent as f64;
         let loss = (neediest as f64 / sent).min(1.0);
         let arrived = sent * (1.0 - loss) / seconds;
+        self.untried += 1;
         match self.before.take() {
-            Some((rate, before)) if loss > self.usual && arrived <= before * KEPT => {
+            Some((rate, before)) if loss > USUAL_LOSS && arrived <= before * KEPT => {
                 self.rate = rate;
                 self.usual = loss + USUAL_LOSS;
                 self.is_starting = true;
+                return;
             }
-            _ if loss > self.usual => {
+            // As much arrives as before: the rate was too high.
+            Some(_) => self.usual = USUAL_LOSS,
+            None => {}
+        }
+        match loss {
+            _ if loss > self.usual || loss > USUAL_LOSS && self.untried >= TRY_EVERY => {
                 self.before = Some((self.rate, arrived));
+                self.untried = 0;
                 self.is_starting = false;
                 // What left may be less than the rate allowed.
                 self.rate = (self.rate.min(sent / seconds) * CUT).max(RATE_MIN);
             }
             _ if sent / seconds > self.rate * USED => {
                 let [starting, later] = RISE;
-                let rise = if self.is_starting { starting } else { later };
+                let doubles = self.is_starting && self.rate < RATE_FAST;
+                let rise = if doubles { starting } else { later };
                 self.rate = (self.rate * rise).min(RATE_MAX);
             }
             _ => {}
