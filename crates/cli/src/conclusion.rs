@@ -98,6 +98,9 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
         "strangers": report.pending,
         "refused": report.refused.len() as u64 + report.refused_more,
     });
+    if let Some(messages) = &report.messages {
+        summary["messages"] = json!(messages);
+    }
     if !hosts.is_empty() {
         summary["hosts"] = json!(hosts.len());
         summary["absent"] = json!(hosts.iter().filter(|h| h.is_absent).count());

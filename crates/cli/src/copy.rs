@@ -71,6 +71,7 @@ struct Copy<'a> {
 
 impl<'a> Copy<'a> {
     fn new(args: &'a args::Copy, groups: &'a Groups) -> Result<Copy<'a>, Error> {
+        sending::check_scheme(&args.how)?;
         let target = Target::parse(&args.target, |name| env::var(name).ok())?;
         let is_slurm = env::var_os("SLURM_JOB_ID").is_some();
         let launcher = Launcher::new(args.launch.as_deref(), is_slurm)?;

@@ -70,7 +70,8 @@ fn logged(
     let chosen = match verbose {
         0 => None,
         1 => Some("info"),
-        _ => Some("debug"),
+        2 => Some("debug"),
+        _ => Some("debug,fabricast::ibrmp=trace"),
     };
     let filter = std::env::var(LOG).ok().filter(|filter| !filter.is_empty());
     if let Some(filter) = filter.as_deref().or(chosen)

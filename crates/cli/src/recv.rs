@@ -305,6 +305,10 @@ fn say(out: &mut Output, event: &RecvEvent) {
         }
         RecvEvent::Storing => out.finish(),
         RecvEvent::Surplus(path) => out.print(&format!("{}\n", escaped(&path.path))),
+        RecvEvent::FileStored { path, len } => {
+            out.say(&format!("+ {} ({})", shown(path), units::bytes(*len)));
+        }
+        RecvEvent::FileFailed { reason, .. } => out.say(&format!("! {reason}")),
         RecvEvent::Notice { text } => out.say(&format!("note: {text}")),
     }
 }

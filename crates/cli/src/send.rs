@@ -18,6 +18,9 @@ use crate::sending;
 /// Runs `fabricast send`. Returns the exit code.
 pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
     let mut out = Output::new(&args.how.net);
+    if let Err(error) = sending::check_scheme(&args.how) {
+        return out.error(&error);
+    }
     if args.how.dry_run {
         return sending::dry_run(&args.sources, &args.how, &mut out);
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use fabricast::bootstrap::PORT;
 use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
+use fabricast::ibrmp;
 use fabricast::interface::{self, Interface};
 use fabricast::object::manifest::{Kind, Special};
 use fabricast::object::{Selection, SourceSet};
@@ -54,6 +55,30 @@ pub fn source<'a>(
         input: input.into(),
         name: how.name.as_deref().unwrap_or(STDIN_NAME),
     })
+}
+
+/// Refuses options that do not fit the scheme.
+pub fn check_scheme(how: &args::Sending) -> Result<(), Error> {
+    let is_ibrmp = how.scheme.split('+').next() == Some(ibrmp::NAME);
+    let timeout = how.file_timeout.is_some().then_some("--file-timeout");
+    let at_once = how.files_at_once.is_some().then_some("--files-at-once");
+    let text = match is_ibrmp {
+        false => timeout
+            .or(at_once)
+            .map(|option| format!("{option} is for --scheme ibrmp alone: leave it out")),
+        true if how.slow.is_some() => Some(
+            "--slow does not fit --scheme ibrmp, where nobody waits for a slow receiver: a file is \
+             closed when its time is over (--file-timeout)"
+                .to_string(),
+        ),
+        true if !matches!(how.checksum, args::Checksum::None) => Some(
+            "--checksum does not fit --scheme ibrmp, whose messages have none: each file is proven \
+             as a whole by its hash"
+                .to_string(),
+        ),
+        true => None,
+    };
+    text.map_or(Ok(()), |text| Err(Error::Usage(text)))
 }
 
 /// An entry of the set, as `--dry-run` prints it.
@@ -136,6 +161,8 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
             args::Checksum::Crc32c => format!("{}+crc32c", how.scheme),
         },
         rate: how.rate,
+        file_timeout: how.file_timeout.unwrap_or(defaults.file_timeout),
+        files_at_once: how.files_at_once.unwrap_or(defaults.files_at_once),
         slow: match how.slow {
             Some(args::Slow::Wait) => Slow::Wait,
             Some(args::Slow::Alive) => Slow::Alive,
@@ -233,6 +260,10 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
         SendEvent::CatchingUp { receiver, lacking } => out.say(&format!(
             "{receiver} takes part from now on, and lacks {}",
             units::bytes(*lacking)
+        )),
+        SendEvent::Expired { path, receivers } => out.say(&format!(
+            "! {} was closed, and {receivers} receivers do not have all of it",
+            escaped(&path.path)
         )),
         SendEvent::Demoted {
             receiver,

@@ -3,10 +3,11 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 22] = [
+const OPTIONS: [(&str, &str); 24] = [
     (setting::ACCEPT, "--name"),
     (setting::DATAGRAM, "--datagram"),
     (setting::ADMITTED_DATAGRAM, "--datagram-min"),
+    (setting::FILES_AT_ONCE, "--files-at-once"),
     (setting::FROM, "--from"),
     (setting::INJECT_CORRUPTION, "--inject-corruption"),
     (setting::INJECT_DELAY, "--inject-delay"),
@@ -21,6 +22,7 @@ const OPTIONS: [(&str, &str); 22] = [
     (setting::PATIENCE, "--patience"),
     (setting::PER_HOST, "--per-host"),
     (setting::PORT, "--port"),
+    (setting::REACH, "--reach"),
     (setting::RECEIVE_TIMEOUT, "--receive-timeout"),
     (setting::RESERVE, "--reserve"),
     (setting::SCHEME, "--scheme"),

@@ -34,6 +34,8 @@ pub const DATAGRAM_MAX: usize = 65_507;
 pub const ADMITTED_MIN: usize = 1200;
 /// Default for [`SendOptions::per_host`].
 pub const PER_HOST: usize = 4;
+/// Most files that are open at once with P3's protocol: each takes two descriptors of a receiver.
+pub const FILES_AT_ONCE_MAX: u16 = 256;
 /// Largest share of datagrams that may be dropped or damaged on purpose.
 pub const INJECT_MAX: f64 = 0.9;
 /// Longest time after which a datagram is read late on purpose.
@@ -305,6 +307,11 @@ pub struct SendOptions {
     pub slow: Slow,
     /// What becomes of receivers that come late.
     pub late: Late,
+    /// With P3's protocol: the time from the end of a file's multicast until the file is closed for
+    /// receivers that lack some of it.
+    pub file_timeout: Duration,
+    /// With P3's protocol: files that are open at once, 1 to [`FILES_AT_ONCE_MAX`].
+    pub files_at_once: u16,
     /// How long a receiver may keep the others waiting.
     pub patience: Duration,
     /// Whether to announce the transfer, so that receivers need no address.
@@ -334,6 +341,8 @@ impl Default for SendOptions {
             rate: None,
             slow: Slow::Wait,
             late: Late::Admit,
+            file_timeout: Duration::from_secs(60),
+            files_at_once: 128,
             patience: Duration::from_secs(10),
             announce: true,
             keys: None,

@@ -141,6 +141,7 @@ pub mod communicator;
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod ibrmp;
 pub mod interface;
 #[cfg(feature = "log")]
 pub mod log;

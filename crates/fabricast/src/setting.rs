@@ -15,6 +15,8 @@ pub const ACCEPT: &str = "`RecvOptions::accept`";
 pub const DATAGRAM: &str = "`NetOptions::datagram`";
 /// Name in messages of [`SendOptions::datagram_min`](crate::config::SendOptions::datagram_min).
 pub const ADMITTED_DATAGRAM: &str = "`SendOptions::datagram_min`";
+/// Name in messages of [`SendOptions::files_at_once`](crate::config::SendOptions::files_at_once).
+pub const FILES_AT_ONCE: &str = "`SendOptions::files_at_once`";
 /// Name in messages of [`RecvOptions::from`](crate::config::RecvOptions::from).
 pub const FROM: &str = "`RecvOptions::from`";
 /// Name in messages of
@@ -47,6 +49,8 @@ pub const PORT: &str = "`SendOptions::port`";
 /// Name in messages of
 /// [`RecvOptions::receive_timeout`](crate::config::RecvOptions::receive_timeout).
 pub const RECEIVE_TIMEOUT: &str = "`RecvOptions::receive_timeout`";
+/// Name in messages of [`SendOptions::reach`](crate::config::SendOptions::reach).
+pub const REACH: &str = "`SendOptions::reach`";
 /// Name in messages of [`RecvOptions::reserve`](crate::config::RecvOptions::reserve).
 pub const RESERVE: &str = "`RecvOptions::reserve`";
 /// Name in messages of [`RecvOptions::scheme`](crate::config::RecvOptions::scheme).
@@ -69,10 +73,11 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 22] = [
+pub const ALL: [&str; 24] = [
     ACCEPT,
     DATAGRAM,
     ADMITTED_DATAGRAM,
+    FILES_AT_ONCE,
     FROM,
     INJECT_CORRUPTION,
     INJECT_DELAY,
@@ -87,6 +92,7 @@ pub const ALL: [&str; 22] = [
     PATIENCE,
     PER_HOST,
     PORT,
+    REACH,
     RECEIVE_TIMEOUT,
     RESERVE,
     SCHEME,

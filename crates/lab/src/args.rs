@@ -55,6 +55,8 @@ const PAPERS_EXAMPLES: &str = "\
 Examples:
   fabricast-lab papers                     everything: a minute or so
   fabricast-lab papers p4 --quick          a look at P4's, in seconds
+  fabricast-lab papers p3                  P3's protocol for files beside unicast, by \
+receivers and losses
   fabricast-lab papers p5                  what a new communicator's first broadcasts take, by the \
 way
                                            in which it gets a multicast address
@@ -289,6 +291,9 @@ pub struct Kind {
     /// With receivers that join and leave in the midst of broadcasts
     #[arg(long)]
     pub joined: bool,
+    /// With files by P3's protocol, to receivers that join and leave while files expire
+    #[arg(long)]
+    pub files: bool,
     /// With communicators that get their multicast addresses from a subnet manager
     #[arg(long)]
     pub subnet: bool,
@@ -385,6 +390,8 @@ pub enum Paper {
     P1,
     /// The n-way dissemination barrier
     P2,
+    /// Files by multicast and reliable connections
+    P3,
     /// LA-MPI's broadcast over Quadrics
     P4,
     /// Multicast groups of a subnet manager for new communicators

@@ -23,6 +23,8 @@ pub enum Testbed {
     P1,
     /// The n-way dissemination barrier.
     P2,
+    /// Files by multicast and reliable connections.
+    P3,
     /// Broadcast over Quadrics.
     P4,
     /// A subnet manager for communicators' multicast groups.
@@ -31,13 +33,20 @@ pub enum Testbed {
 
 impl Testbed {
     /// All testbeds, in the order of the papers.
-    pub const ALL: [Testbed; 4] = [Testbed::P1, Testbed::P2, Testbed::P4, Testbed::P5];
+    pub const ALL: [Testbed; 5] = [
+        Testbed::P1,
+        Testbed::P2,
+        Testbed::P3,
+        Testbed::P4,
+        Testbed::P5,
+    ];
 
     /// The testbed's name in the file.
     pub fn key(self) -> &'static str {
         match self {
             Testbed::P1 => "p1",
             Testbed::P2 => "p2",
+            Testbed::P3 => "p3",
             Testbed::P4 => "p4",
             Testbed::P5 => "p5",
         }
@@ -48,6 +57,7 @@ impl Testbed {
         match self {
             Testbed::P1 => "P1: MPI broadcast on InfiniBand's multicast, 8 nodes (2004)",
             Testbed::P2 => "P2: n-way dissemination barrier on InfiniBand, 64 nodes (2006)",
+            Testbed::P3 => "P3: IBRMP, reliable multicast of files on InfiniBand, 6 hosts (2014)",
             Testbed::P4 => "P4: LA-MPI's broadcast on Quadrics, 8 and 64 nodes (2004)",
             Testbed::P5 => "P5: OpenSM on ibsim, 32 hosts (measured here, 2026)",
         }

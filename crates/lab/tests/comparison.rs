@@ -37,7 +37,7 @@ fn auto_is_as_good_as_the_best() {
 fn bursts_and_many_receivers_change_nothing_of_that() {
     let cells = [cell(64, 64 << 10, "5x8"), cell(200, 64 << 10, "0.1")];
     for cell in cells {
-        let presets = ["ibrmp+multicast", "window+multicast"].map(|s| s.parse().unwrap());
+        let presets = ["nack+multicast", "window+multicast"].map(|s| s.parse().unwrap());
         let c = compared(cell, &presets, 2);
         assert!(c.standing() < Standing::Worse, "{cell:?}: {c:#?}");
     }

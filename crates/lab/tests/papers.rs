@@ -71,8 +71,8 @@ fn mistakes_are_told() {
         assert_eq!(out.status.code(), Some(code), "{out:?}");
         String::from_utf8(out.stderr).unwrap()
     };
-    let paper = said(&["p3"], 2);
-    assert!(paper.contains("p1, p2, p4"), "{paper}");
+    let paper = said(&["p6"], 2);
+    assert!(paper.contains("p1, p2, p3, p4"), "{paper}");
     // The error comes before anything is simulated.
     let nowhere = said(&["--html", "/dev/null/report.html"], 1);
     assert!(nowhere.contains("/dev/null/report.html"), "{nowhere}");

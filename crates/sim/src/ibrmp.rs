@@ -1,8 +1,14 @@
 //! P3's protocol for files on the simulated network: one sender, receivers that come late, lossy
-//! multicast, and a reliable channel to each receiver (spec 7).
+//! multicast, and a reliable channel to each receiver (spec 7). `connections` has P3's baseline.
 //!
 //! A message of a channel is a unicast datagram. Links lose multicast only, and their queues are
 //! deep enough for all credits, so that a channel loses and reorders nothing, as InfiniBand's RC.
+
+mod connections;
+mod judge;
+mod random;
+
+pub use connections::{Connections, Shape};
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,20 +20,21 @@ use fabricast::proto::ibrmp::{
     ReceiverId, ReceiverOutput, Sender, SenderConfig, SenderEvent, SenderOutput, decode,
 };
 
+use self::judge::Judge;
 use crate::fabric::{Fabric, Happening, Packet, Target, transfer_time};
 use crate::fault::LinkFaults;
 use crate::object::{content_of, shift, window};
 use crate::topology::{LinkSpec, Topology};
 use crate::workload::Kind;
 
-/// Bytes of headers below each datagram: Ethernet, IP and UDP.
-const OVERHEAD: u64 = 42;
 /// The sender's host.
 const SENDER: u32 = 0;
 /// Alarms: the next multicast message may leave; a file expires; a receiver joins.
 const MULTICAST: u32 = 0;
 const EXPIRY: u32 = 1;
 const JOIN: u32 = 2;
+/// Alarm: a receiver leaves.
+const LEAVE: u32 = 3;
 
 /// An experiment with P3's protocol.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,6 +43,8 @@ pub struct FileExperiment {
     pub receivers: u32,
     /// When more receivers join.
     pub late: Vec<Duration>,
+    /// Receivers that leave, and when. Those of the start are 1, 2 and so on; late ones follow.
+    pub leaves: Vec<(u32, Duration)>,
     /// Lengths of the files in bytes, in the order in which they open.
     pub files: Vec<u64>,
     /// Files that are open at once.
@@ -48,6 +57,14 @@ pub struct FileExperiment {
     pub timeout: Duration,
     /// Rate of each link in bytes per second.
     pub rate: u64,
+    /// Delay of each link.
+    pub delay: Duration,
+    /// Bytes of headers below each datagram.
+    pub overhead: u64,
+    /// Bytes of headers by which a multicast datagram has more.
+    pub multicast_overhead: u64,
+    /// Whether bytes are compared and invariants are checked. Otherwise files are zeros.
+    pub is_checked: bool,
     /// What goes wrong with multicast on the link to each receiver.
     pub faults: LinkFaults,
     /// Seed of all that is random.
@@ -59,12 +76,17 @@ impl Default for FileExperiment {
         FileExperiment {
             receivers: 5,
             late: Vec::new(),
+            leaves: Vec::new(),
             files: vec![1 << 20],
             slots: 128,
             block: 1400,
             credits: Credits::PAPER,
             timeout: Duration::from_secs(60),
             rate: LinkSpec::GIGABIT.rate,
+            delay: LinkSpec::GIGABIT.delay,
+            overhead: 42, // Ethernet, IP and UDP
+            multicast_overhead: 0,
+            is_checked: true,
             faults: LinkFaults::NONE,
             seed: 0,
         }
@@ -86,6 +108,12 @@ pub struct FileResult {
     pub complete: u64,
     /// Files that were noted for a receiver and did not arrive there.
     pub unfinished: u64,
+    /// When the first byte of a file reached the last receiver.
+    pub latency: Duration,
+    /// Messages that arrived, and alarms.
+    pub events: u64,
+    /// Hash over every message that was sent, and when.
+    pub hash: u64,
 }
 
 /// A receiver's machine and the files that it writes.
@@ -93,6 +121,8 @@ struct Station {
     id: ReceiverId,
     machine: Receiver,
     stored: BTreeMap<FileId, Vec<u8>>,
+    /// Whether a byte of a file has arrived.
+    has_data: bool,
 }
 
 struct Run<'a> {
@@ -107,6 +137,7 @@ struct Run<'a> {
     is_busy: bool,
     /// The expiry for which an alarm is set.
     expiry: Option<Time>,
+    judge: Judge,
 }
 
 /// Runs an experiment until nothing happens any more.
@@ -118,13 +149,13 @@ pub fn transfer_files(experiment: &FileExperiment) -> Result<FileResult, String>
     let hosts = 1 + experiment.receivers + experiment.late.len() as u32;
     let link = LinkSpec {
         rate: experiment.rate,
+        delay: experiment.delay,
         queue: 1 << 40,
-        ..LinkSpec::GIGABIT
     };
     let mut fabric = Fabric::new(
         &Topology::single(link),
         hosts as usize,
-        OVERHEAD,
+        experiment.overhead,
         experiment.seed,
     );
     let faults = LinkFaults {
@@ -152,6 +183,7 @@ pub fn transfer_files(experiment: &FileExperiment) -> Result<FileResult, String>
         result: FileResult::default(),
         is_busy: false,
         expiry: None,
+        judge: Judge::default(),
     };
     for host in 1..=experiment.receivers {
         run.join(host);
@@ -159,18 +191,24 @@ pub fn transfer_files(experiment: &FileExperiment) -> Result<FileResult, String>
     for (host, &at) in (experiment.receivers + 1..).zip(&experiment.late) {
         run.fabric.alarm(Time::ZERO + at, JOIN, host);
     }
+    for &(host, at) in &experiment.leaves {
+        run.fabric.alarm(Time::ZERO + at, LEAVE, host);
+    }
     run.open_files();
-    run.multicast();
+    run.multicast()?;
     while let Some(happening) = run.fabric.next_happening() {
+        run.result.events += 1;
         match happening {
             Happening::Arrive { host, packet } => run.arrives(host, &packet)?,
             Happening::Alarm { a: JOIN, b } => run.join(b),
+            Happening::Alarm { a: LEAVE, b } => run.leave(b),
             Happening::Alarm { a: EXPIRY, .. } => run.expiry = None,
             Happening::Alarm { .. } => run.is_busy = false,
         }
-        run.poll_sender();
+        run.poll_sender()?;
         run.open_files();
-        run.multicast();
+        run.multicast()?;
+        run.check_invariants();
     }
     run.finish()
 }
@@ -192,10 +230,28 @@ impl Run<'_> {
             id: joined.receiver,
             machine,
             stored: BTreeMap::new(),
+            has_data: false,
         };
         self.stations.insert(host, station);
         self.hosts.insert(joined.receiver, host);
         self.fabric.join(self.group, host);
+    }
+
+    /// A receiver has gone, if it was there.
+    fn leave(&mut self, host: u32) {
+        if let Some(station) = self.stations.remove(&host) {
+            self.hosts.remove(&station.id);
+            self.sender.leave(station.id);
+            self.fabric.leave(self.group, host);
+        }
+    }
+
+    fn check_invariants(&self) {
+        if self.experiment.is_checked {
+            self.sender.invariants();
+            let stations = self.stations.values();
+            stations.for_each(|station| station.machine.invariants());
+        }
     }
 
     /// The seed of a file's bytes.
@@ -219,21 +275,30 @@ impl Run<'_> {
     }
 
     /// Multicasts the next message if the one before has left the sender.
-    fn multicast(&mut self) {
+    fn multicast(&mut self) -> Result<(), String> {
         if self.is_busy {
-            return;
+            return Ok(());
         }
         let Some(message) = self.sender.multicast(self.now()) else {
-            return;
+            return Ok(());
         };
         if let Body::Data { len, .. } = message.body {
             self.result.multicast += u64::from(len);
         }
+        let end = match message.body {
+            Body::Data { offset, len } => offset + u64::from(len),
+            _ => 0,
+        };
+        if end == self.experiment.files[message.file.0 as usize - 1] {
+            let (now, there) = (self.now(), self.stations.len());
+            self.judge.multicast_ended(now, message.file, there);
+        }
         let bytes = self.send(SENDER, Target::Group(self.group), &Frame::Message(message));
-        let gone = self.now() + transfer_time(bytes + OVERHEAD, self.experiment.rate);
+        let gone =
+            self.now() + transfer_time(bytes + self.experiment.overhead, self.experiment.rate);
         self.is_busy = true;
         self.fabric.alarm(gone, MULTICAST, 0);
-        self.poll_sender();
+        self.poll_sender()
     }
 
     /// Sends a frame with the bytes of its file. Returns the length of the datagram.
@@ -244,12 +309,24 @@ impl Run<'_> {
         if let Frame::Message(message) = frame {
             kind = message.kind() as usize;
             if let Body::Data { offset, len } = message.body {
-                let place = self.place(message.file);
-                bytes.extend(window(place, offset, len as usize));
+                match self.experiment.is_checked {
+                    true => {
+                        let place = self.place(message.file);
+                        bytes.extend(window(place, offset, len as usize));
+                    }
+                    false => bytes.resize(bytes.len() + len as usize, 0),
+                }
             }
         }
         self.result.messages[kind] += 1;
+        if let Target::Group(_) = to {
+            let more = self.experiment.multicast_overhead as usize;
+            bytes.resize(bytes.len() + more, 0);
+        }
         let len = bytes.len() as u64;
+        for word in [u64::from(from), kind as u64, len, self.now().0] {
+            self.result.hash = (self.result.hash ^ word).wrapping_mul(0x0100_0000_01b3);
+        }
         let packet = Packet {
             from,
             to,
@@ -261,7 +338,7 @@ impl Run<'_> {
         len
     }
 
-    fn poll_sender(&mut self) {
+    fn poll_sender(&mut self) -> Result<(), String> {
         loop {
             let (to, frame) = match self.sender.poll(self.now()) {
                 SenderOutput::Send(to, message) => {
@@ -271,7 +348,14 @@ impl Run<'_> {
                     (to, Frame::Message(message))
                 }
                 SenderOutput::Ack(to, messages) => (to, Frame::Ack(messages)),
-                SenderOutput::Event(SenderEvent::Closed { unfinished, .. }) => {
+                SenderOutput::Event(SenderEvent::Closed {
+                    file,
+                    noted,
+                    unfinished,
+                    ..
+                }) => {
+                    let timeout = self.experiment.timeout;
+                    self.judge.closed(self.now(), file, noted, timeout)?;
                     self.result.unfinished += unfinished.len() as u64;
                     self.result.time = self.now().since(Time::ZERO);
                     continue;
@@ -282,19 +366,28 @@ impl Run<'_> {
                         self.expiry = Some(at);
                         self.fabric.alarm(at, EXPIRY, 0);
                     }
-                    return;
+                    return Ok(());
                 }
             };
             let host = self.hosts[&to];
+            self.judge.sent(&self.sender, host, &frame)?;
             self.send(SENDER, Target::Host(host), &frame);
         }
     }
 
     fn arrives(&mut self, host: u32, packet: &Packet) -> Result<(), String> {
-        let (frame, payload) = decode(&packet.bytes).map_err(|error| format!("{error:?}"))?;
+        let more = match packet.to {
+            Target::Group(_) => self.experiment.multicast_overhead as usize,
+            Target::Host(_) => 0,
+        };
+        let bytes = &packet.bytes[..packet.bytes.len() - more];
+        let (frame, payload) = decode(bytes).map_err(|error| format!("{error:?}"))?;
         let wrong = |error| format!("host {host}: {error:?}");
         if host == SENDER {
-            let from = self.stations[&packet.from].id;
+            let Some(station) = self.stations.get(&packet.from) else {
+                return Ok(()); // it has left
+            };
+            let from = station.id;
             return match frame {
                 Frame::Ack(messages) => self.sender.acknowledged(from, messages),
                 Frame::Message(message) => self.sender.channel(from, &message),
@@ -304,14 +397,21 @@ impl Run<'_> {
         let Some(station) = self.stations.get_mut(&host) else {
             return Ok(());
         };
+        if !payload.is_empty() && !std::mem::replace(&mut station.has_data, true) {
+            self.result.latency = self.fabric.now().since(Time::ZERO);
+        }
+        if let Target::Host(_) = packet.to {
+            self.judge.received(host, &frame);
+        }
+        let is_checked = self.experiment.is_checked;
         match (packet.to, frame) {
             (Target::Group(_), Frame::Message(message)) => {
                 let extent = station.machine.multicast(&message);
-                station.write(extent, &message, payload);
+                station.write(extent.filter(|_| is_checked), &message, payload);
             }
             (Target::Host(_), Frame::Message(message)) => {
                 let extent = station.machine.channel(&message).map_err(wrong)?;
-                station.write(extent, &message, payload);
+                station.write(extent.filter(|_| is_checked), &message, payload);
             }
             (_, Frame::Ack(messages)) => {
                 station.machine.acknowledged(messages).map_err(wrong)?;
@@ -330,7 +430,10 @@ impl Run<'_> {
                 ReceiverOutput::Ack(messages) => Frame::Ack(messages),
                 ReceiverOutput::Event(ReceiverEvent::Complete(_, file)) => {
                     let stored = station.stored.remove(&file).unwrap_or_default();
-                    self.check(host, file, &stored)?;
+                    if self.experiment.is_checked {
+                        self.check(host, file, &stored)?;
+                    }
+                    self.judge.complete(host, file);
                     self.result.complete += 1;
                     continue;
                 }
@@ -341,6 +444,8 @@ impl Run<'_> {
                 ReceiverOutput::Event(ReceiverEvent::Announced { .. }) => continue,
                 ReceiverOutput::Wait => return Ok(()),
             };
+            self.judge
+                .requested(host, &frame, self.experiment.credits.batch)?;
             self.send(host, Target::Host(SENDER), &frame);
         }
     }

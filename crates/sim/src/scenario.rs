@@ -386,7 +386,7 @@ impl Draw {
             2 | 3 => Scheme::coroot(n),
             4 => Scheme::tree(n.max(2)),
             5 => return Scheme::channels(n),
-            _ => return Scheme::ibrmp(),
+            _ => return Scheme::nack(),
         };
         match self.rng.below(4) {
             0 => scheme = scheme.aggregate(self.one(&[2, 10, 32])),

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fabricast::proto::Time;
 
 use crate::cluster::{self, Cluster, Failure};
+use crate::ibrmp::{FileExperiment, FileResult, transfer_files};
 use crate::parallel;
 use crate::scenario::Scenario;
 use crate::subnet::{self, Subnet};
@@ -25,6 +26,9 @@ pub enum Network {
     Readdressed,
     /// At once; receivers join and leave ([`Scenario::joined`]).
     Joined,
+    /// At once; P3's protocol sends files to receivers that join and leave
+    /// ([`FileExperiment::from_seed`]).
+    Files,
     /// At once; communicators get their addresses from a subnet manager
     /// ([`subnet::Scenario::from_seed`]).
     Subnet,
@@ -34,6 +38,7 @@ pub enum Network {
 enum Run {
     Cluster(Box<Scenario>),
     Subnet(Box<subnet::Scenario>),
+    Files(Box<FileExperiment>),
 }
 
 impl Network {
@@ -43,6 +48,7 @@ impl Network {
             Network::Delayed => Scenario::delayed(seed),
             Network::Readdressed => Scenario::readdressed(seed),
             Network::Joined => Scenario::joined(seed),
+            Network::Files => return Run::Files(Box::new(FileExperiment::from_seed(seed))),
             Network::Subnet => return Run::Subnet(Box::new(subnet::Scenario::from_seed(seed))),
         })
     }
@@ -59,6 +65,7 @@ impl Run {
                 let verdict = run_scenario(scenario, trace);
                 return Verdict { network, ..verdict };
             }
+            Run::Files(experiment) => return judge_files(experiment),
             Run::Subnet(scenario) => scenario,
         };
         let mut subnet = Subnet::new(scenario, trace);
@@ -71,6 +78,28 @@ impl Run {
             network,
             result: result.map(|outcome| Passed::Subnet(Box::new(outcome))),
         }
+    }
+}
+
+/// Runs an experiment with P3's protocol.
+fn judge_files(experiment: &FileExperiment) -> Verdict {
+    let run = catch_unwind(AssertUnwindSafe(|| transfer_files(experiment)));
+    let failed = |what| Failure {
+        at: Time::ZERO,
+        what,
+        out_of_bounds: false,
+    };
+    let result = match run {
+        Ok(result) => result.map_err(failed),
+        Err(panic) => Err(panicked(Time::ZERO, &*panic)),
+    };
+    let of = |number: fn(&FileResult) -> u64| result.as_ref().map_or(0, number);
+    Verdict {
+        seed: experiment.seed,
+        hash: of(|files| files.hash),
+        events: of(|files| files.events),
+        network: Network::Files,
+        result: result.map(|files| Passed::Files(Box::new(files))),
     }
 }
 
@@ -92,6 +121,8 @@ pub enum Passed {
     Cluster(Box<cluster::Outcome>),
     /// Of communicators with a subnet manager.
     Subnet(Box<subnet::Outcome>),
+    /// Of files.
+    Files(Box<FileResult>),
 }
 
 /// Result of a seed.
@@ -118,6 +149,7 @@ impl Verdict {
             Network::Readdressed => " --readdressed",
             Network::Joined => " --joined",
             Network::Subnet => " --subnet",
+            Network::Files => " --files",
         };
         format!("fabricast-lab sim run {}{network}", self.seed)
     }
@@ -131,6 +163,9 @@ impl fmt::Display for Verdict {
                 match o {
                     Passed::Cluster(o) => write!(f, ", done at {:?}", o.done_at)?,
                     Passed::Subnet(o) => write!(f, ", {} requests served", o.served)?,
+                    Passed::Files(o) => {
+                        write!(f, ", {} files complete, {} not", o.complete, o.unfinished)?
+                    }
                 }
                 write!(f, ", trace {:016x}", self.hash)
             }
@@ -205,6 +240,7 @@ pub fn run_seed(seed: u64, network: Network, print: &mut dyn Write) -> Verdict {
     let _ = match &run {
         Run::Cluster(scenario) => writeln!(print, "{scenario:#?}"),
         Run::Subnet(scenario) => writeln!(print, "{scenario:#?}"),
+        Run::Files(experiment) => writeln!(print, "{experiment:#?}"),
     };
     let verdict = run.judge(network, Trace::printed(print));
     let _ = writeln!(print, "{verdict}");
@@ -272,7 +308,7 @@ pub fn judge_liar(seed: u64) -> Result<f64, String> {
         let verdict = run_scenario(scenario, Trace::silent());
         let outcome = match verdict.result.map_err(|e| format!("seed {seed}: {e}"))? {
             Passed::Cluster(outcome) => outcome,
-            Passed::Subnet(_) => unreachable!("this run has no manager"),
+            _ => unreachable!("this run has streams"),
         };
         // The liar is the last host. The root, the first host, waits for the liar, too, if only for
         // a while.

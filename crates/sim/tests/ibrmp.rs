@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use fabricast::proto::ibrmp::{Credits, Type};
-use fabricast::proto::rng::Rng;
+use fabricast::proto::ibrmp::Type;
 use fabricast_sim::fault::LinkFaults;
 use fabricast_sim::ibrmp::{FileExperiment, FileResult, transfer_files};
 
@@ -77,32 +76,7 @@ fn equal_seeds_give_equal_runs() {
 fn random_experiments_end() {
     let (mut unfinished, mut timeouts, mut complete) = (0, 0, 0);
     for seed in 0..300 {
-        let mut rng = Rng::new(seed);
-        let messages = 1 + rng.below(32) as u32;
-        let files = 1 + rng.below(30);
-        let experiment = FileExperiment {
-            receivers: rng.below(6) as u32,
-            late: (0..rng.below(4))
-                .map(|_| Duration::from_micros(rng.below(5000)))
-                .collect(),
-            files: (0..files).map(|_| rng.below(60_000)).collect(),
-            slots: 1 + rng.below(8) as u16,
-            block: 500 + rng.below(1000) as u32,
-            credits: Credits {
-                messages,
-                batch: 1 + rng.below(u64::from(messages)) as u32,
-            },
-            timeout: Duration::from_micros(20 << rng.below(14)),
-            rate: 125_000_000,
-            faults: LinkFaults {
-                loss: 0.9 * rng.unit(),
-                duplicate: 0.1,
-                reorder: 0.2,
-                late_max: Duration::from_micros(300),
-                ..LinkFaults::NONE
-            },
-            seed,
-        };
+        let experiment = FileExperiment::from_seed(seed);
         let result = run(&experiment);
         unfinished += result.unfinished;
         timeouts += count(&result, Type::FileTimeout);

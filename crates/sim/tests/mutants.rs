@@ -67,6 +67,29 @@ fn a_member_that_lies_finds_every_mutant_that_trusts_it() {
     catch(TRUSTING.into_iter());
 }
 
+#[test]
+fn every_mutant_of_the_protocol_for_files_is_caught() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let caught = |mutant: Mutant| {
+        mutant::select(Some(mutant));
+        let error = |seed| judge_seed(seed, Network::Files, false).result.err();
+        let found = (0..SEEDS).find_map(|seed| Some((seed, error(seed)?.what)));
+        mutant::select(None);
+        (mutant, found)
+    };
+    // The order of answers shows in no result: rules in the core catch it.
+    let all = Mutant::IBRMP.into_iter();
+    let found: Vec<_> = all
+        .filter(|mutant| *mutant != Mutant::WaitListReversed)
+        .map(caught)
+        .collect();
+    let _ = std::panic::take_hook();
+    for (mutant, found) in found {
+        let (seed, why) = found.unwrap_or_else(|| panic!("{mutant:?} is not caught"));
+        println!("{mutant:?}: seed {seed}: {why}");
+    }
+}
+
 /// The judge must say what is wrong, because a panic would show less.
 #[test]
 fn every_mutant_of_groups_is_caught() {
@@ -115,6 +138,7 @@ fn without_a_mutant_the_same_seeds_pass() {
             Network::Prompt,
             Network::Delayed,
             Network::Joined,
+            Network::Files,
             Network::Subnet,
         ] {
             let verdict = judge_seed(seed, network, false);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ArgAction;
+use fabricast::ibrmp;
 use fabricast::interface::Interface;
 use fabricast::proto::Scheme;
 use fabricast::proto::scheme::UnknownScheme;
@@ -65,7 +66,8 @@ pub struct Net {
     /// Print nothing but errors; nothing is asked
     #[arg(short, long)]
     pub quiet: bool,
-    /// Print path changes and membership on standard error; -vv: also retransmissions
+    /// Print path changes and membership on standard error; -vv: also retransmissions; -vvv: also
+    /// each message of --scheme ibrmp
     ///
     /// The variable FABRICAST_LOG chooses more precisely and goes before this option: a level (info
     /// or debug), or modules with levels, such as info,fabricast::driver=debug.
@@ -73,7 +75,11 @@ pub struct Net {
     pub verbose: u8,
 }
 
-/// Checks a scheme's name.
+/// Checks the name of a scheme, or of P3's protocol.
 pub fn scheme(name: &str) -> Result<String, UnknownScheme> {
-    name.parse::<Scheme>().map(|_| name.to_string())
+    let base = name.split('+').next().unwrap_or_default();
+    match base == ibrmp::NAME {
+        true => Ok(name.to_string()),
+        false => name.parse::<Scheme>().map(|_| name.to_string()),
+    }
 }

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use fabricast::config::FILES_AT_ONCE_MAX;
+use fabricast::ibrmp;
 use fabricast::pattern::Pattern;
 use fabricast::proto::scheme::PRESETS;
 use fabricast_console::units;
@@ -84,6 +86,18 @@ pub struct Sending {
         long_help = schemes_help(),
     )]
     pub scheme: String,
+    /// With --scheme ibrmp: how long a file stays open after its multicast has ended [default: 60s]
+    ///
+    /// Receivers that lack some of it by then do not get it.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub file_timeout: Option<Duration>,
+    /// With --scheme ibrmp: how many files are sent at once, 1 to 256 [default: 128]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(FILES_AT_ONCE_MAX)),
+    )]
+    pub files_at_once: Option<u16>,
     /// Checksum in each datagram, against damage by memory or network cards
     ///
     /// The file's hashes prove it in any case. With a checksum only the damaged datagrams are sent
@@ -144,6 +158,11 @@ fn schemes_help() -> String {
     for preset in PRESETS {
         text += &format!("\n  {:13} {}", preset.name, preset.about);
     }
+    text += &format!(
+        "\nOr, alone:\n  {:13} P3's protocol for files: each file is multicast once, receivers \
+         get by TCP what they lack; a file is closed --file-timeout after its multicast",
+        ibrmp::NAME
+    );
     text
 }
 

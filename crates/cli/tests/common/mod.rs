@@ -5,6 +5,7 @@
 pub mod attacks;
 pub mod control;
 pub mod hosts;
+pub mod ibrmp;
 pub mod place;
 pub mod tree;
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use fabricast_proto::ibrmp::Frame;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::frame::{self, Kind};
@@ -29,6 +30,8 @@ pub enum Heard {
     Message(ToReceiver),
     /// Bytes that this receiver has requested.
     Bulk(Vec<u8>),
+    /// A frame of the reliable channel, as it came.
+    Frame(Vec<u8>),
     /// The connection is closed, or what came makes no sense. The text says why.
     Closed(String),
 }
@@ -117,6 +120,13 @@ impl Control {
         self.stream.write_all(&out)
     }
 
+    /// Sends a frame by the reliable channel. Blocks only if the sender reads nothing at all.
+    pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
+        let mut out = Vec::new();
+        frame::put_ibrmp(&mut out, frame, &[]);
+        self.stream.write_all(&out)
+    }
+
     /// What the sender has said, if anything; does not block.
     pub fn hear(&self) -> Option<Heard> {
         self.heard.try_recv().ok()
@@ -153,11 +163,12 @@ fn read(input: &mut impl Read) -> Result<Heard, String> {
     let mut head = [0; frame::HEAD];
     input.read_exact(&mut head).map_err(words)?;
     let strange = || "what answers there is not a fabricast sender".to_string();
-    let (kind, len) = frame::head(head, frame::MESSAGE_MAX, frame::BULK_MAX).ok_or_else(strange)?;
+    let (kind, len) = frame::head(head, frame::TO_RECEIVER).ok_or_else(strange)?;
     let mut bytes = vec![0; len];
     input.read_exact(&mut bytes).map_err(words)?;
     match kind {
         Kind::Bulk => Ok(Heard::Bulk(bytes)),
+        Kind::Ibrmp => Ok(Heard::Frame(bytes)),
         Kind::Message => frame::message(&bytes)
             .map(Heard::Message)
             .ok_or_else(strange),

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use fabricast_proto::ibrmp::Frame;
+
 use super::message::{Hello, ToSender};
 
 /// A connection; a key is never used twice.
@@ -37,6 +39,13 @@ pub enum Event {
         peer: PeerKey,
         /// The message.
         message: ToSender,
+    },
+    /// A frame has come by a peer's reliable channel.
+    Frame {
+        /// Its connection.
+        peer: PeerKey,
+        /// The frame. It has no payload.
+        frame: Frame,
     },
     /// A peer that had said hello is gone.
     Lost {

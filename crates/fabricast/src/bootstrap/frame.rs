@@ -6,8 +6,11 @@
 //!   │ kind   │ length (big-endian)      │ bytes
 //!   └────────┴──────────────────────────┴───────────────
 //! ```
-//! Kind `M`: a message in JSON. Kind `B`: bulk bytes that the receiver requested.
+//! Kind `M`: a message in JSON. Kind `B`: bulk bytes that the receiver requested. Kind `I`: a frame
+//! of a reliable channel ([`fabricast_proto::ibrmp::Frame`]), with the bytes of its file if it is a
+//! DATA message.
 
+use fabricast_proto::ibrmp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,8 +23,14 @@ pub const REQUEST_MAX: usize = 4096;
 /// Longest bulk frame in bytes: a block, or a part of the hash list.
 pub const BULK_MAX: usize = crate::object::BLOCK;
 
+/// Longest frame of a reliable channel to a receiver, in bytes.
+pub const IBRMP_MAX: usize = ibrmp::HEADER_LEN + ibrmp::DATA_MAX as usize;
+/// Longest frame of a reliable channel to the sender, in bytes: no request has a payload.
+pub const IBRMP_REQUEST_MAX: usize = ibrmp::HEADER_LEN;
+
 const MESSAGE: u8 = b'M';
 const BULK: u8 = b'B';
+const IBRMP: u8 = b'I';
 
 const _: () = assert!(BULK_MAX < 1 << 24 && MESSAGE_MAX < 1 << 24);
 
@@ -32,22 +41,53 @@ pub enum Kind {
     Message,
     /// Bytes that were requested.
     Bulk,
+    /// A frame of a reliable channel.
+    Ibrmp,
 }
 
+/// The longest frames of each kind that a reader takes, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Longest {
+    /// Of a message.
+    pub message: usize,
+    /// Of bulk bytes.
+    pub bulk: usize,
+    /// Of a frame of a reliable channel.
+    pub ibrmp: usize,
+}
+
+/// What a sender takes.
+pub const TO_SENDER: Longest = Longest {
+    message: REQUEST_MAX,
+    bulk: 0,
+    ibrmp: IBRMP_REQUEST_MAX,
+};
+/// What a receiver takes.
+pub const TO_RECEIVER: Longest = Longest {
+    message: MESSAGE_MAX,
+    bulk: BULK_MAX,
+    ibrmp: IBRMP_MAX,
+};
+
 /// Parses a head into kind and length. `None` if the kind is unknown or the length is not allowed.
-pub fn head(bytes: [u8; HEAD], message_max: usize, bulk_max: usize) -> Option<(Kind, usize)> {
+pub fn head(bytes: [u8; HEAD], longest: Longest) -> Option<(Kind, usize)> {
     let [kind, a, b, c] = bytes;
     let len = u32::from_be_bytes([0, a, b, c]) as usize;
     match kind {
-        MESSAGE if len <= message_max => Some((Kind::Message, len)),
-        BULK if len <= bulk_max => Some((Kind::Bulk, len)),
+        MESSAGE if len <= longest.message => Some((Kind::Message, len)),
+        BULK if len <= longest.bulk => Some((Kind::Bulk, len)),
+        IBRMP if len <= longest.ibrmp => Some((Kind::Ibrmp, len)),
         _ => None,
     }
 }
 
-fn put(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
-    let [_, a, b, c] = (bytes.len() as u32).to_be_bytes();
+fn put_head(out: &mut Vec<u8>, kind: u8, len: usize) {
+    let [_, a, b, c] = (len as u32).to_be_bytes();
     out.extend_from_slice(&[kind, a, b, c]);
+}
+
+fn put(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
+    put_head(out, kind, bytes.len());
     out.extend_from_slice(bytes);
 }
 
@@ -60,6 +100,15 @@ pub fn put_message(out: &mut Vec<u8>, message: &impl Serialize) {
 /// Appends bulk bytes.
 pub fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, BULK, bytes);
+}
+
+/// Appends a frame of a reliable channel, with the bytes of its file if it is a DATA message.
+pub fn put_ibrmp(out: &mut Vec<u8>, frame: &ibrmp::Frame, payload: &[u8]) {
+    let mut header = Vec::with_capacity(ibrmp::HEADER_LEN);
+    frame.encode(&mut header);
+    put_head(out, IBRMP, header.len() + payload.len());
+    out.extend_from_slice(&header);
+    out.extend_from_slice(payload);
 }
 
 /// Parses a message.
@@ -77,9 +126,16 @@ mod tests {
         let mut out = Vec::new();
         put_bulk(&mut out, &[7; 1000]);
         let bytes = out[..HEAD].try_into().unwrap();
-        assert_eq!(head(bytes, 10, 1000), Some((Kind::Bulk, 1000)));
-        assert_eq!(head(bytes, 10, 999), None);
-        assert_eq!(head(*b"GET ", 1 << 20, 1 << 20), None);
+        let longest = |bulk| Longest {
+            message: 10,
+            bulk,
+            ibrmp: 28,
+        };
+        assert_eq!(head(bytes, longest(1000)), Some((Kind::Bulk, 1000)));
+        assert_eq!(head(bytes, longest(999)), None);
+        assert_eq!(head(*b"GET ", TO_RECEIVER), None);
+        assert_eq!(head([b'I', 0, 0, 28], TO_SENDER), Some((Kind::Ibrmp, 28)));
+        assert_eq!(head([b'I', 0, 0, 29], TO_SENDER), None);
     }
 
     #[test]

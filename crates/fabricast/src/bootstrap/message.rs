@@ -22,6 +22,10 @@
 //! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
 //! (`Need`), and says what it has of that (`Has`).
 //!
+//! In a transfer by P3's protocol (spec 7), `Channel` follows `Start`, and after `Ready` come
+//! frames of the channel in both directions. `Digest` answers TRANSFER_DONE; `Stored` or `Unstored`
+//! follows. After `Last` and the end of all files comes `Finished`, then `Bye`.
+//!
 //! Unknown fields are ignored; unknown messages close the connection. Decoding removes from texts
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of
 //! files stay as they come, and are escaped where they are shown.
@@ -167,6 +171,20 @@ impl Start {
         put_message(&mut frame, &ToReceiver::Start(self.clone()));
         frame.len() <= HEAD + MESSAGE_MAX
     }
+}
+
+/// Opens a reliable channel to a receiver, for P3's protocol. The receiver takes part from now on,
+/// and says `Ready`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Channel {
+    /// Number of the first file that the receiver takes part in.
+    pub first: u64,
+    /// Number of the sender's slots for files.
+    pub slots: u16,
+    /// Messages that each end may have under way.
+    pub messages: u32,
+    /// Messages that one ACK acknowledges.
+    pub batch: u32,
 }
 
 /// Announces the next pack, before the sender broadcasts it.
@@ -323,6 +341,31 @@ pub enum ToSender {
         #[serde(flatten)]
         statistics: ReceiverStatistics,
     },
+    /// P3's protocol: a file is proven and has its final name.
+    Stored {
+        /// Number of the file.
+        file: u64,
+        /// Proof that the receiver has the file, in hexadecimal
+        /// ([`crate::ibrmp::Fingerprint::proof`]).
+        #[serde(deserialize_with = "text")]
+        proof: String,
+    },
+    /// P3's protocol: the receiver will not have a file.
+    Unstored {
+        /// Number of the file.
+        file: u64,
+        /// Exit code that says why.
+        code: u8,
+        /// Why, in words.
+        #[serde(deserialize_with = "text")]
+        reason: String,
+    },
+    /// P3's protocol: the receiver has said of every file what has become of it.
+    Finished {
+        /// What the receiver has counted.
+        #[serde(flatten)]
+        statistics: ReceiverStatistics,
+    },
     /// The receiver gives up.
     Failed {
         /// Exit code that says why.
@@ -352,6 +395,9 @@ impl ToSender {
             ToSender::Working { .. } => "working",
             ToSender::Received { .. } => "received",
             ToSender::Verified { .. } => "verified",
+            ToSender::Stored { .. } => "stored",
+            ToSender::Unstored { .. } => "unstored",
+            ToSender::Finished { .. } => "finished",
             ToSender::Failed { .. } => "failed",
         };
         format!("it said \"{what}\" out of turn")
@@ -394,6 +440,22 @@ pub enum ToReceiver {
         /// has them, and it keys the hash of these samples.
         #[serde(deserialize_with = "text")]
         key: String,
+    },
+    /// See [`Channel`].
+    Channel(Channel),
+    /// P3's protocol: the answer to TRANSFER_DONE.
+    Digest {
+        /// Number of the file.
+        file: u64,
+        /// What proves the file, in hexadecimal ([`crate::ibrmp::Fingerprint::digest`]). `None`:
+        /// the sender could not read the file as it was, and what came of it is void.
+        #[serde(default)]
+        hash: Option<String>,
+    },
+    /// P3's protocol: all files have been sent and closed.
+    Last {
+        /// Number of the last file; 0 if there was none.
+        file: u64,
     },
     /// The sender no longer waits for this receiver.
     Removed {

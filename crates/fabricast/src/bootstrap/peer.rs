@@ -10,6 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use fabricast_proto::ibrmp;
+
 use super::blocks::Blocks;
 use super::event::{Event, PeerKey};
 use super::frame::{self, Kind};
@@ -45,6 +47,12 @@ pub enum Gone {
     },
 }
 
+/// What a peer has sent.
+enum Input {
+    Message(ToSender),
+    Frame(ibrmp::Frame),
+}
+
 /// A control connection.
 pub struct Peer {
     pub stream: TcpStream,
@@ -59,6 +67,8 @@ pub struct Peer {
     pub closing: bool,
     /// Whether a pack has been announced to the peer, so that it may request damaged parts.
     pub proving: bool,
+    /// Whether the peer has a reliable channel.
+    pub has_channel: bool,
     ended: bool,
     /// Whether messages may be left in `input`.
     more: bool,
@@ -85,6 +95,7 @@ impl Peer {
             known: false,
             closing: false,
             proving: false,
+            has_channel: false,
             ended: false,
             more: false,
             input: Vec::new(),
@@ -164,12 +175,12 @@ impl Peer {
                 self.more = true;
                 break;
             }
-            let Some(message) = self.next_message()? else {
-                break;
+            let event = match self.next_input()? {
+                None => break,
+                Some(Input::Frame(frame)) => Some(Event::Frame { peer: key, frame }),
+                Some(Input::Message(message)) => self.take(key, message, blocks)?,
             };
-            if let Some(event) = self.take(key, message, blocks)? {
-                tell(event);
-            }
+            event.map(&mut *tell);
         }
         self.flush()?;
         match self.ended && !self.more {
@@ -201,24 +212,27 @@ impl Peer {
         Ok(())
     }
 
-    fn next_message(&mut self) -> Result<Option<ToSender>, Gone> {
+    fn next_input(&mut self) -> Result<Option<Input>, Gone> {
         let Some(head) = self.input.first_chunk() else {
             return Ok(None);
         };
         let strange = || Gone::Wrong("it does not speak our language".into());
-        let (kind, len) = frame::head(*head, frame::REQUEST_MAX, 0).ok_or_else(strange)?;
+        let (kind, len) = frame::head(*head, frame::TO_SENDER).ok_or_else(strange)?;
         let end = frame::HEAD + len;
         if self.input.len() < end {
             return Ok(None);
         }
         let bytes = &self.input[frame::HEAD..end];
-        let message = match kind {
-            Kind::Message if self.known => frame::message(bytes),
-            Kind::Message => first_message(bytes)?,
-            Kind::Bulk => None,
+        let input = match kind {
+            Kind::Message if self.known => frame::message(bytes).map(Input::Message),
+            Kind::Message => first_message(bytes)?.map(Input::Message),
+            Kind::Ibrmp if self.has_channel => ibrmp::decode(bytes)
+                .ok()
+                .map(|(frame, _)| Input::Frame(frame)),
+            Kind::Bulk | Kind::Ibrmp => None,
         };
         self.input.drain(..end);
-        message.ok_or_else(strange).map(Some)
+        input.ok_or_else(strange).map(Some)
     }
 
     /// The event of a message for the transfer, if any. Messages out of turn are refused.

@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use fabricast_proto::ibrmp::{Frame, HEADER_LEN};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -45,13 +46,24 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Events that may wait for the transfer; TCP holds back receivers that talk more.
 const EVENTS: usize = 1024;
 
+/// What a receiver may do once it has been told something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Grant {
+    /// Nothing more than before.
+    Nothing,
+    /// It may request damaged parts.
+    Proving,
+    /// It may use its reliable channel.
+    Channel,
+}
+
 enum Command {
     Say {
         to: Vec<PeerKey>,
         /// Shared by all receivers: a `Start` grows with their number.
         frame: Arc<[u8]>,
-        /// Whether these receivers may request damaged parts from now on.
-        proving: bool,
+        /// What these receivers may do from now on.
+        grant: Grant,
     },
     Close(PeerKey),
     End,
@@ -140,7 +152,23 @@ impl Rendezvous {
         self.command(Command::Say {
             to: peers.into_iter().collect(),
             frame: framed(message),
-            proving: matches!(message, ToReceiver::Pack(_) | ToReceiver::Join(_)),
+            grant: match message {
+                ToReceiver::Pack(_) | ToReceiver::Join(_) => Grant::Proving,
+                ToReceiver::Channel(_) => Grant::Channel,
+                _ => Grant::Nothing,
+            },
+        });
+    }
+
+    /// Sends a frame by the reliable channel of a peer, with the bytes of its file if it is a DATA
+    /// message; does nothing if the peer is gone.
+    pub fn send(&self, peer: PeerKey, frame: &Frame, payload: &[u8]) {
+        let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len() + frame::HEAD);
+        frame::put_ibrmp(&mut bytes, frame, payload);
+        self.command(Command::Say {
+            to: vec![peer],
+            frame: bytes.into(),
+            grant: Grant::Nothing,
         });
     }
 
@@ -274,9 +302,9 @@ impl Server {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Say { to, frame, proving } => {
+            Command::Say { to, frame, grant } => {
                 for PeerKey(key) in to {
-                    self.put(key, frame.clone(), proving);
+                    self.put(key, frame.clone(), grant);
                 }
             }
             Command::Close(PeerKey(key)) => {
@@ -295,14 +323,15 @@ impl Server {
         }
     }
 
-    fn put(&mut self, key: u64, frame: Arc<[u8]>, proving: bool) {
+    fn put(&mut self, key: u64, frame: Arc<[u8]>, grant: Grant) {
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
         if peer.closing {
             return; // it has been told why; writing more would break what it still reads
         }
-        peer.proving |= proving;
+        peer.proving |= grant == Grant::Proving;
+        peer.has_channel |= grant == Grant::Channel;
         if !peer.put(frame) {
             self.lose(key, "it reads nothing of what it is told".into());
         } else if let Err(gone) = peer.flush() {

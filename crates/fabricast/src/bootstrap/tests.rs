@@ -108,7 +108,7 @@ fn until_hello(rendezvous: &Rendezvous, name: &str) -> (super::PeerKey, usize) {
 fn hear(stream: &mut TcpStream) -> ToReceiver {
     let mut head = [0; frame::HEAD];
     stream.read_exact(&mut head).unwrap();
-    let (_, len) = frame::head(head, frame::MESSAGE_MAX, 0).unwrap();
+    let (_, len) = frame::head(head, frame::TO_RECEIVER).unwrap();
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).unwrap();
     frame::message(&bytes).unwrap()

@@ -136,10 +136,10 @@ pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::Repacker;
-pub use source_set::{Selection, SourceSet};
+pub use source_set::{Selection, SourceFile, SourceSet};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
-pub use tree::{Destination, DryRun, Kept, Tree};
+pub use tree::{Destination, DryRun, Kept, Tree, UnprovenFile};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {

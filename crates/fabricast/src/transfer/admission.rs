@@ -25,6 +25,7 @@ use crate::bootstrap::psk::Mac;
 use crate::bootstrap::{Event, PeerKey, Rendezvous};
 use crate::config::{NetworkKind, SendOptions, Verdict};
 use crate::error::{Error, exit};
+use crate::ibrmp::digest;
 use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
 use crate::object::{BLOCK, PackIndex, SourceSet};
@@ -60,7 +61,6 @@ pub struct Admission<'a> {
     /// The number of receivers that there are descriptors for.
     seats: usize,
     pub(super) set: Arc<SourceSet>,
-    digest: String,
     name: String,
     session: u64,
     next: u32,
@@ -135,7 +135,6 @@ impl<'a> Admission<'a> {
             authenticator: Authenticator::new(session, options.keys.clone()),
             net: None,
             seats: seats(),
-            digest: set.digest(),
             set,
             name,
             session,
@@ -318,6 +317,7 @@ impl<'a> Admission<'a> {
                     self.rendezvous.close(peer);
                 }
             }
+            Event::Frame { .. } => {} // no receiver has a reliable channel yet
             Event::Pending(n) => self.pending = n,
         }
         Ok(())
@@ -471,7 +471,7 @@ impl<'a> Admission<'a> {
             len: self.set.manifest().known_len(),
             tops: self.set.manifest().tops(),
             entries: self.set.manifest().entries().len() as u32,
-            manifest: self.digest.clone(),
+            manifest: digest(&self.options.scheme, &self.set),
             block: BLOCK as u32,
             mac,
         };
@@ -586,6 +586,7 @@ impl<'a> Admission<'a> {
             failed: Vec::new(),
             seconds: 0.0,
             traffic: Traffic::default(),
+            messages: None,
             pending: self.pending,
             receivers: self.members.iter().map(Member::report).collect(),
             refused,

@@ -70,6 +70,25 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
     }
 }
 
+/// Where things go and what may happen there, as the options say. `found`: see [`prepare`].
+pub fn destination(options: &RecvOptions, found: bool) -> Destination {
+    let dest = &options.dest;
+    let (root, name) = match options.into_directory || dest.is_dir() {
+        true => (dest.as_path(), None),
+        false => (parent(dest), dest.file_name().map(ToOwned::to_owned)),
+    };
+    Destination {
+        root: root.to_owned(),
+        name,
+        overwrite: options.overwrite,
+        sync: options.sync,
+        is_tame: found,
+        is_privileged: options.privileged,
+        attributes: options.attributes,
+        deletes: options.delete,
+    }
+}
+
 /// Checks the sender's welcome and opens the destination, if the receiver's options allow it. Also
 /// returns the path of what is received: its directory, if it is more than one file or directory. A
 /// sender that was `found` by its announcement may be anybody: a file at the top loses its execute
@@ -108,11 +127,8 @@ pub fn prepare(
         };
     }
     let dest = &options.dest;
-    let to_directory = options.into_directory || dest.is_dir();
-    let (root, name) = match to_directory {
-        true => (dest.as_path(), None),
-        false => (parent(dest), dest.file_name().map(ToOwned::to_owned)),
-    };
+    let destination = destination(options, found);
+    let to_directory = destination.name.is_none();
     let path = match (to_directory, welcome.tops) {
         (true, 1) => {
             let name = safe_name(&welcome.name).ok_or_else(|| {
@@ -137,16 +153,6 @@ pub fn prepare(
     if let Some(most) = options.max_size.filter(|most| len > *most) {
         return Err(Error::too_long(&path, len, most, MAX_SIZE));
     }
-    let destination = Destination {
-        root: root.to_owned(),
-        name,
-        overwrite: options.overwrite,
-        sync: options.sync,
-        is_tame: found,
-        is_privileged: options.privileged,
-        attributes: options.attributes,
-        deletes: options.delete,
-    };
     if options.dry_run {
         let target = Target::DryRun(DryRun::new(destination)?);
         return Ok((target, Kept::default(), path));

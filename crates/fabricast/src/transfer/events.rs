@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::bootstrap::message::ReceiverStatistics;
 use crate::error::{Error, exit};
+use crate::ibrmp::Messages;
 use crate::text::{self, ToldPath};
 use crate::transport::{GroupAddress, NodeAddress};
 
@@ -20,6 +21,14 @@ fn node_text<S: Serializer>(address: &NodeAddress, to: S) -> Result<S::Ok, S::Er
 fn group_text<S: Serializer>(address: &Option<GroupAddress>, to: S) -> Result<S::Ok, S::Error> {
     match address {
         Some(address) => to.collect_str(address),
+        None => to.serialize_none(),
+    }
+}
+
+/// A path in words, if there is one.
+fn path_text<S: Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => text::told(path, to),
         None => to.serialize_none(),
     }
 }
@@ -123,6 +132,14 @@ pub enum SendEvent {
     },
     /// A file cannot be read, or has changed since it was listed. No receiver gets it.
     FileFailed(FileFailure),
+    /// P3's protocol: the time of a file has run out before all receivers had it.
+    Expired {
+        /// Path of the file at the sender.
+        #[serde(flatten)]
+        path: ToldPath,
+        /// Number of receivers that do not have it.
+        receivers: usize,
+    },
     /// A receiver is too slow for the others, which go on without it. It catches up after them.
     Demoted {
         /// Name of the receiver.
@@ -306,6 +323,9 @@ pub struct SendReport {
     pub seconds: f64,
     /// What was sent and received.
     pub traffic: Traffic,
+    /// What was sent and received by P3's protocol, if that was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Messages>,
     /// Connections that were given up while they were pending.
     #[serde(rename = "strangers")]
     pub pending: u64,
@@ -419,6 +439,22 @@ pub enum RecvEvent {
         /// Length of the file in bytes; `None`: a stream that has not ended.
         len: Option<u64>,
     },
+    /// P3's protocol: a file is proven, and has its name.
+    FileStored {
+        /// Its path.
+        #[serde(serialize_with = "text::told")]
+        path: PathBuf,
+        /// Its length in bytes.
+        len: u64,
+    },
+    /// P3's protocol: a file will not be here.
+    FileFailed {
+        /// Its path; `None` if its name is not known.
+        #[serde(serialize_with = "path_text")]
+        path: Option<PathBuf>,
+        /// Why, in words.
+        reason: String,
+    },
     /// All bytes have arrived; the receiver proves and stores them.
     Storing,
     /// In a dry run: what would be deleted, with all that it holds.
@@ -465,4 +501,7 @@ pub struct RecvReport {
     /// What the receiver counted.
     #[serde(rename = "tally")]
     pub statistics: ReceiverStatistics,
+    /// What was sent and received by P3's protocol, if the sender has chosen it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Messages>,
 }

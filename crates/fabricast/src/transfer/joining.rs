@@ -197,7 +197,7 @@ fn wait(
         match control.hear_until(deadline.min(now + TICK)) {
             None => {}
             Some(Heard::Message(message)) => return Ok(message),
-            Some(Heard::Bulk(_)) => return Err(strange()),
+            Some(Heard::Bulk(_) | Heard::Frame(_)) => return Err(strange()),
             Some(Heard::Closed(why)) => {
                 return Err(Error::PeerLost(format!("the sender is gone: {why}")));
             }

@@ -75,59 +75,70 @@ fn objection(
         })
 }
 
-impl SenderSession<'_> {
-    /// Handles a receiver that says hello. Where receivers need keys, they show them before the
-    /// start.
-    pub(super) fn comes_late(&mut self, member: Member) {
-        let (admission, tell) = (&mut self.admission, &mut *self.tell);
-        let keyed = self.options.keys.is_some().then(|| LATE.into());
-        match keyed.or_else(|| objection(&member, admission, &self.plan, self.options)) {
-            Some(reason) => admission.refuse(member, reason, tell),
-            None => admission.admit(member.late(), None, tell),
+impl Admission<'_> {
+    /// Handles a receiver that says hello when the transfer runs already. Where receivers need
+    /// keys, they show them before the start.
+    pub(super) fn comes_late(
+        &mut self,
+        member: Member,
+        plan: &Plan,
+        options: &SendOptions,
+        tell: &mut dyn FnMut(SendEvent),
+    ) {
+        let keyed = options.keys.is_some().then(|| LATE.into());
+        match keyed.or_else(|| objection(&member, self, plan, options)) {
+            Some(reason) => self.refuse(member, reason, tell),
+            None => self.admit(member.late(), None, tell),
         }
     }
 
     /// Takes the receivers for late that were not prepared at the start.
-    pub(super) fn admit_unprepared(&mut self) {
-        let (admission, tell) = (&mut self.admission, &mut *self.tell);
-        for member in std::mem::take(&mut admission.unprepared) {
-            match objection(&member, admission, &self.plan, self.options) {
-                Some(reason) => admission.refuse(member, reason, tell),
-                None => admission.members.push(member.late()),
+    pub(super) fn admit_unprepared(
+        &mut self,
+        plan: &Plan,
+        options: &SendOptions,
+        tell: &mut dyn FnMut(SendEvent),
+    ) {
+        for member in std::mem::take(&mut self.unprepared) {
+            match objection(&member, self, plan, options) {
+                Some(reason) => self.refuse(member, reason, tell),
+                None => self.members.push(member.late()),
             }
         }
-        admission.members.sort_by_key(|m| m.node);
+        self.members.sort_by_key(|m| m.node);
     }
 
-    /// Handles an event of a receiver that is not prepared. Once it is, it may join the group's
-    /// address.
-    pub(super) fn prepares(&mut self, event: Event, at: usize) -> Result<(), Error> {
-        let node = self.admission.members[at].node;
-        self.admission.take(event, self.tell)?;
-        let Some(at) = self.member(node) else {
+    /// Handles an event of the receiver `node`, which is not prepared. Once it is, it may join the
+    /// group's address.
+    pub(super) fn prepares(
+        &mut self,
+        event: Event,
+        node: NodeId,
+        plan: &Plan,
+        tell: &mut dyn FnMut(SendEvent),
+    ) -> Result<(), Error> {
+        self.take(event, tell)?;
+        let mut members = self.members.iter_mut();
+        let joins = |m: &&mut Member| m.node == node && m.stage == Stage::Joining;
+        let Some(member) = members.find(joins) else {
             return Ok(());
         };
-        if self.admission.members[at].stage != Stage::Joining {
-            return Ok(());
-        }
         let now = Instant::now();
-        let member = &mut self.admission.members[at];
         (member.since, member.heard) = (now, now);
         let start = Start {
             members: vec![0, node.0],
             late: true,
-            ..self.plan.start.clone()
+            ..plan.start.clone()
         };
-        let peer = member.peer;
-        self.admission
-            .rendezvous
-            .say(peer, ToReceiver::Start(start));
         // One that has come back is one receiver, with one line in the table.
-        let came = self.admission.members[at].clone();
-        self.admission.members.retain(|m| !came.replaces(m));
+        let came = member.clone();
+        self.rendezvous.say(came.peer, ToReceiver::Start(start));
+        self.members.retain(|m| !came.replaces(m));
         Ok(())
     }
+}
 
+impl SenderSession<'_> {
     /// Demotes a slow receiver, unless that helps nobody or cannot be done. Returns whether it is
     /// demoted.
     pub(super) fn demote(&mut self, at: usize) -> bool {

@@ -9,6 +9,8 @@
 //!   recv:  connect ── join ── post packs ── prove (mend), store each ── links ── verified
 //! ```
 //!
+//! With P3's protocol ([`crate::ibrmp`]), another pair of loops runs between start and report.
+//!
 //! A receiver that comes late joins the group from the next pack on. After the stream the sender
 //! sends the packs again that receivers lack.
 
@@ -21,6 +23,8 @@ mod destination;
 mod discovery;
 mod ear;
 mod events;
+mod ibrmp_receiver;
+mod ibrmp_sender;
 mod incoming;
 mod joining;
 mod late;

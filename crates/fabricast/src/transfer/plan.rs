@@ -130,7 +130,7 @@ fn admits_late(scheme: &Scheme, options: &SendOptions) -> bool {
 }
 
 /// Checks that the message `start` is no longer than a receiver takes.
-fn check_length(start: &Start) -> Result<(), Error> {
+pub fn check_length(start: &Start) -> Result<(), Error> {
     if start.fits() {
         return Ok(());
     }
@@ -160,7 +160,11 @@ fn window(bytes: u64, payload_size: u32, most: u32) -> u32 {
 
 /// The group's address. Unless it is chosen, it is at random in the range of local scope, so that
 /// two transfers hardly ever share one. (If they do, the session tells them apart.)
-fn group_address(options: &SendOptions, near: IpAddr, session: u64) -> Result<SocketAddr, Error> {
+pub fn group_address(
+    options: &SendOptions,
+    near: IpAddr,
+    session: u64,
+) -> Result<SocketAddr, Error> {
     let [a, b, c, d, ..] = session.to_be_bytes();
     let ip = match (options.group, near) {
         (Some(ip), _) => ip,

@@ -9,10 +9,11 @@ use super::events::{RecvEvent, RecvReport};
 use super::joining::{Joined, join};
 use super::receiver_errors::{is_ours, say_why, strange};
 use super::receiver_session::ReceiverSession;
-use super::{destination, start_check};
+use super::{destination, ibrmp_receiver, start_check};
 use crate::bootstrap::Control;
 use crate::config::RecvOptions;
 use crate::error::Error;
+use crate::ibrmp;
 use crate::object::check_space;
 use crate::text::escaped;
 use crate::waker::Waker;
@@ -42,7 +43,7 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
             tell,
         );
         let result = match (joined, found) {
-            (Ok(joined), _) => take_part(&mut control, joined, options, &waker, tell),
+            (Ok(joined), _) => take_part(&mut control, joined, is_found, options, &waker, tell),
             // What was found may be no sender, or no honest one. The true one may be there, too.
             (Err(error), Some(offer)) if !is_ours(&error, &options.accept) => {
                 discovery.give_up(offer, &error);
@@ -61,6 +62,7 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
 fn take_part(
     control: &mut Control,
     joined: Joined,
+    is_found: bool,
     options: &RecvOptions,
     waker: &Waker,
     tell: &mut dyn FnMut(RecvEvent),
@@ -77,5 +79,8 @@ fn take_part(
     }
     let group = joined.start.group.clone();
     tell(RecvEvent::Started { group });
+    if joined.start.scheme == ibrmp::NAME {
+        return ibrmp_receiver::run(control, joined, is_found, options, waker, tell);
+    }
     ReceiverSession::new(control, joined, options, waker, tell)?.run()
 }

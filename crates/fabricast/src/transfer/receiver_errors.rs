@@ -1,11 +1,14 @@
 //! Errors of a receiver: what the sender's messages mean, what ends the receiver, and what the
 //! sender is told about that.
 
+use std::time::Duration;
+
 use crate::bootstrap::Control;
 use crate::bootstrap::message::{ToReceiver, ToSender};
-use crate::config::Accept;
+use crate::config::{Accept, RecvOptions};
 use crate::error::{Error, exit};
-use crate::setting::Wording;
+use crate::setting::{RECEIVE_TIMEOUT, Wording};
+use crate::text::spoken;
 
 /// The error for a peer that is no sender of this version.
 pub fn strange() -> Error {
@@ -36,6 +39,17 @@ pub fn surprise(message: ToReceiver) -> Error {
             Error::PeerLost(format!("the transfer failed at the sender: {reason}"))
         }
         _ => strange(),
+    }
+}
+
+/// Returns an error if nothing has arrived for longer than the user wants to wait.
+pub fn silence(lasted: Duration, options: &RecvOptions) -> Result<(), Error> {
+    match options.receive_timeout {
+        Some(limit) if lasted > limit => Err(Error::Timeout(format!(
+            "nothing has arrived for {} ({RECEIVE_TIMEOUT})",
+            spoken(limit)
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
 use super::pack_table::{self, PackTable};
 use super::receiver_driver;
-use super::receiver_errors::{refused, strange, surprise};
+use super::receiver_errors::{refused, silence, strange, surprise};
 use super::storing::{Finished, Limits, Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
@@ -24,8 +24,7 @@ use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::pack::Pack;
 use crate::object::{Kept, PackRecord};
-use crate::setting::RECEIVE_TIMEOUT;
-use crate::text::{ToldPath, spoken};
+use crate::text::ToldPath;
 use crate::transport::Transport;
 use crate::waker::Waker;
 
@@ -454,6 +453,7 @@ impl<'a> ReceiverSession<'a> {
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) if self.catching_up.lists() => self.listed(&bytes)?,
             Heard::Bulk(bytes) => self.mend(&bytes)?,
+            Heard::Frame(_) => return Err(strange()),
             _ if safe => return Ok(self.may_leave()),
             Heard::Message(message @ (ToReceiver::Removed { .. } | ToReceiver::Aborted { .. })) => {
                 self.forsaken(surprise(message))?
@@ -615,7 +615,7 @@ impl<'a> ReceiverSession<'a> {
                 if arrived != self.progress.1 {
                     self.progress = (now, arrived);
                 } else if self.repair.is_some() || !self.storing.is_busy() {
-                    self.silence(now)?;
+                    silence(now - self.progress.0, self.options)?;
                     // No more data wait in the network.
                     if !self.is_whole()
                         && let Some(why) = self.lost.take()
@@ -648,19 +648,6 @@ impl<'a> ReceiverSession<'a> {
         reports.try_for_each(|report| self.say(&report))
     }
 
-    /// Gives up if nothing has arrived for too long.
-    fn silence(&self, now: Instant) -> Result<(), Error> {
-        match self.options.receive_timeout {
-            Some(limit) if now - self.progress.0 > limit => {
-                let limit = spoken(limit);
-                Err(Error::Timeout(format!(
-                    "nothing has arrived for {limit} ({RECEIVE_TIMEOUT})"
-                )))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Tells the sender, once in [`WORKING`], that this receiver is at work.
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
@@ -674,6 +661,7 @@ impl<'a> ReceiverSession<'a> {
     fn report(&mut self) -> RecvReport {
         self.count();
         RecvReport {
+            messages: None,
             path: self.path.clone(),
             state: match self.options.output {
                 _ if self.is_dry_run_over => State::Refused,

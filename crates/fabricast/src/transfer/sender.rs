@@ -8,6 +8,7 @@ use tracing::{debug, info};
 
 use super::admission::Admission;
 use super::events::{SendEvent, SendFailure, SendReport};
+use super::ibrmp_sender::{self, IbrmpSender};
 use super::plan::open;
 use super::sender_session::SenderSession;
 use crate::config::{SendOptions, Slow};
@@ -76,22 +77,35 @@ pub fn send(
     options.start.check()?;
     let set = Arc::new(source.open(options, tell)?);
     let index = Arc::new(PackIndex::new(set.clone()));
+    let is_ibrmp = ibrmp_sender::is_chosen(options, &set)?;
     let session = random()?;
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
     let (s, i, w) = (set.clone(), index.clone(), waker.clone());
     let mut admission = Admission::open(s, i, session, options, w, tell)?;
-    let result = admission
-        .gather(tell)
-        .and_then(|()| open(&mut admission, set.is_stream(), session, options));
+    if let Err(error) = admission.gather(tell) {
+        return Err(failure(error, admission));
+    }
+    if is_ibrmp {
+        let opened = match ibrmp_sender::open(&mut admission, &set, session, options) {
+            Ok(opened) => opened,
+            Err(error) => return Err(failure(error, admission)),
+        };
+        let mut sending = IbrmpSender::new(admission, opened, set, options, tell);
+        return match sending.run() {
+            Ok(()) => Ok(sending.report()),
+            Err(error) => {
+                sending.abort(&error);
+                let report = Some(Box::new(sending.report()));
+                Err(SendFailure { error, report })
+            }
+        };
+    }
+    let result = open(&mut admission, set.is_stream(), session, options);
     let mut sending = match result {
         Ok((driver, plan)) => {
             SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)
         }
-        Err(error) => {
-            admission.abort(&error, 0.0);
-            let report = Some(Box::new(admission.report()));
-            return Err(SendFailure { error, report });
-        }
+        Err(error) => return Err(failure(error, admission)),
     };
     match sending.run() {
         Ok(()) => Ok(sending.report()),
@@ -101,4 +115,11 @@ pub fn send(
             Err(SendFailure { error, report })
         }
     }
+}
+
+/// Ends a transfer that has not started, for all receivers.
+fn failure(error: Error, mut admission: Admission<'_>) -> SendFailure {
+    admission.abort(&error, 0.0);
+    let report = Some(Box::new(admission.report()));
+    SendFailure { error, report }
 }

@@ -142,7 +142,8 @@ impl<'a> SenderSession<'a> {
 
     /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
-        self.admit_unprepared();
+        self.admission
+            .admit_unprepared(&self.plan, self.options, self.tell);
         while self.admission.members.iter().any(Member::active) {
             let now = self.clock.now();
             self.fresh = false;
@@ -453,7 +454,8 @@ impl<'a> SenderSession<'a> {
             && self.admission.is_preparing(*peer)
             && let Some(at) = self.peer(*peer)
         {
-            return self.prepares(event, at);
+            let node = self.admission.members[at].node;
+            return self.admission.prepares(event, node, &self.plan, self.tell);
         }
         match event {
             bootstrap::Event::Hello {
@@ -463,7 +465,9 @@ impl<'a> SenderSession<'a> {
                 hello,
             } => {
                 let node = self.admission.next_node();
-                self.comes_late(Member::new(peer, node, address, local, hello));
+                let member = Member::new(peer, node, address, local, hello);
+                self.admission
+                    .comes_late(member, &self.plan, self.options, self.tell);
             }
             bootstrap::Event::Refused {
                 name,
@@ -484,6 +488,8 @@ impl<'a> SenderSession<'a> {
                     self.said(at, message);
                 }
             }
+            // No receiver has a reliable channel here.
+            bootstrap::Event::Frame { .. } => {}
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::Start;
 use crate::config::RecvOptions;
 use crate::error::Error;
+use crate::ibrmp;
 use crate::setting::{FROM, INTERFACE, SCHEME};
 use crate::text::escaped;
 
@@ -79,7 +80,7 @@ fn check_group(start: &Start) -> Result<(), Error> {
 /// sender says (spec 6.10). No true sender names an address twice, and no receiver has a port of a
 /// service. A sender that says so would have the receivers send to a third host.
 fn check_addresses(start: &Start) -> Result<(), Error> {
-    if !is_shared(&scheme_of(start)?) {
+    if !shares(start)? {
         return Ok(());
     }
     let mut seen = BTreeSet::new();
@@ -108,14 +109,17 @@ fn check_scheme(start: &Start, options: &RecvOptions) -> Result<(), Error> {
             let text = || format!("{says}, and only {wanted} is wanted ({SCHEME})");
             right.then_some(()).ok_or_else(|| Error::Refused(text()))
         }
-        None if options.from.is_none() && is_shared(&scheme_of(start)?) => {
-            Err(Error::Refused(format!(
-                "{says}, by which receivers send to each other: name the sender with {FROM}, or \
+        None if options.from.is_none() && shares(start)? => Err(Error::Refused(format!(
+            "{says}, by which receivers send to each other: name the sender with {FROM}, or \
                  the scheme with {SCHEME}"
-            )))
-        }
+        ))),
         None => Ok(()),
     }
+}
+
+/// Whether receivers send to each other. With P3's protocol they do not know each other.
+fn shares(start: &Start) -> Result<bool, Error> {
+    Ok(start.scheme != ibrmp::NAME && is_shared(&scheme_of(start)?))
 }
 
 /// The scheme that the sender has chosen.

@@ -33,6 +33,7 @@ pub fn run(args: &Papers, interrupt: &AtomicBool) -> u8 {
     let testbed = args.paper.map(|paper| match paper {
         Paper::P1 => Testbed::P1,
         Paper::P2 => Testbed::P2,
+        Paper::P3 => Testbed::P3,
         Paper::P4 => Testbed::P4,
         Paper::P5 => Testbed::P5,
     });
@@ -79,7 +80,12 @@ fn put(path: &Path, text: &str) -> Result<(), Error> {
 /// Checks the arguments and the place for the report, so that an error shows before the
 /// simulations.
 fn prepare(args: &Papers) -> Result<(), Error> {
-    if !args.live.is_empty() && matches!(args.paper, Some(Paper::P1 | Paper::P4 | Paper::P5)) {
+    if !args.live.is_empty()
+        && matches!(
+            args.paper,
+            Some(Paper::P1 | Paper::P3 | Paper::P4 | Paper::P5)
+        )
+    {
         let text = "--live is of an experiment of P2: `fabricast-lab papers p2 --live ADDR,…`";
         return Err(Error::Usage(text.into()));
     }

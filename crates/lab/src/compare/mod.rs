@@ -163,8 +163,8 @@ impl Cell {
             &coroots,
             "tree(8)",
             "channels(16)",
-            "ibrmp",
-            "ibrmp+multicast",
+            "nack",
+            "nack+multicast",
         ];
         names.map(named).into()
     }

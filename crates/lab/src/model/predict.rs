@@ -37,7 +37,7 @@ impl Grid {
             Testbed::P1 => (&[8, 64, 1024], &[4, 1024, 2048, 8192, 32768, 65536]),
             Testbed::P2 => (&[4, 8, 16, 32, 64, 1024], &[1]),
             Testbed::P4 => (&[8, 32, 64, 256], &[4, 8, 256, 4096, 65536]),
-            Testbed::P5 => (&[], &[]),
+            Testbed::P3 | Testbed::P5 => (&[], &[]),
         };
         Grid {
             nodes: nodes.to_vec(),
@@ -92,7 +92,7 @@ pub fn predict(c: &Calibration, grid: &Grid) -> Vec<Prediction> {
         Testbed::P1 => cells.p1(&P1::new(c)),
         Testbed::P2 => cells.p2(&P2::new(c)),
         Testbed::P4 => cells.p4(&P4::new(c)),
-        Testbed::P5 => {}
+        Testbed::P3 | Testbed::P5 => {}
     }
     cells.all
 }

@@ -30,6 +30,8 @@ for all of P4. A host looks for arrivals between any two packets that it sends.<
 processes on a host are served by shared memory, a time that is added; P4's checksum is computed \
 and checked, its cost is charged to the root's processor; one of P4's channels is taken by the \
 verdict, which is not sent here, because the root is the manager.</p>\
+<p>P3's hosts cost nothing. Their links have the rate of the values below, and the headers that \
+InfiniBand's specification gives reliable connections and multicast datagrams.</p>\
 <p>P5's hosts have links of 8 Gbit/s and processors that take 0.5 &micro;s to send a datagram and \
 1 &micro;s to receive one, which are assumed. Its subnet manager answers joins one by one and \
 writes the switches' tables afterwards, by packets (SMPs) of which a number may be under way, with \

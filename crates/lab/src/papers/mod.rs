@@ -4,7 +4,7 @@
 //! An [`Experiment`] is a value: what it reproduces, how, and a function that runs it and returns
 //! [`Findings`]: tables, plots, and numbers for claims. All experiments run the same protocol code
 //! and the same schemes as live, on testbeds with the costs of `calibration.toml`. `lab` has the
-//! methods of P1, P2 and P4; `p1`, `p2`, `p4` and `p5` have the experiments. `verdict` compares
+//! methods of P1, P2 and P4; `p1` to `p5` have the experiments. `verdict` compares
 //! their findings with the paper and its model; `plot` and `html` show them. The papers are
 //! available only as texts: of their plots, only the numbers in the text can be compared.
 
@@ -15,6 +15,7 @@ pub mod html;
 pub mod lab;
 mod p1;
 mod p2;
+mod p3;
 mod p4;
 mod p5;
 pub mod plot;
@@ -29,6 +30,7 @@ pub fn experiments(testbed: Option<Testbed>) -> Vec<&'static Experiment> {
     let all = [
         p1::EXPERIMENTS,
         p2::EXPERIMENTS,
+        p3::EXPERIMENTS,
         p4::EXPERIMENTS,
         p5::EXPERIMENTS,
     ];
@@ -100,6 +102,7 @@ mod tests {
             "p1-groups-1024",
             "p2-40",
             "p2-logp",
+            "p3-unicast-5",
             "p4-channels-2",
             "p4-channels-16",
             "p4-synchronisation",
@@ -116,12 +119,21 @@ mod tests {
             "p1-large-8k",
             "p1-skew-400",
             "p1-coroot-2us",
+            "p3-files",
+            "p3-loss-90",
+            "p3-mpi",
             "p4-generic",
         ];
         assert_eq!(ruled(Ruling::NotHeld), not_held);
         assert_eq!(
             ruled(Ruling::Open),
-            ["p2-curves", "p4-libraries", "p5-curves"]
+            [
+                "p2-curves",
+                "p3-multicast-98",
+                "p3-latency",
+                "p4-libraries",
+                "p5-curves"
+            ]
         );
         for verdict in &all {
             let explained = verdict.ruling == Ruling::Held || !verdict.remark.is_empty();

@@ -45,8 +45,8 @@ pub const PRESETS: [Preset; 17] = [
         about: "N broadcasts, then a synchronisation up and down a tree (P4.1 to P4.5)",
     },
     Preset {
-        name: "ibrmp",
-        about: "for files: receivers ask for holes, and tell when they have everything (P3.3)",
+        name: "nack",
+        about: "receivers ask for holes, and tell when they have everything (as in P3.3)",
     },
     Preset {
         name: "aggregate(N)",
@@ -177,10 +177,11 @@ impl Scheme {
         s
     }
 
-    /// The scheme of P3.3: receivers send NACKs for gaps, and the sender retransmits to each of
-    /// them by unicast. Receivers also send feedback when the window runs out and at the end. The
-    /// pacer, which the paper lacks, gets feedback ever more rarely.
-    pub fn ibrmp() -> Scheme {
+    /// P3's choices (P3.3) for the packets of streams: receivers send NACKs for gaps, and the
+    /// sender retransmits to each of them by unicast. Receivers also send feedback when the window
+    /// runs out and at the end. The pacer, which the paper lacks, gets feedback ever more rarely.
+    /// P3's protocol itself is [`crate::ibrmp`].
+    pub fn nack() -> Scheme {
         let mut s = Scheme::patient();
         s.feedback.every = u32::MAX;
         s.feedback.delay_max = ms(1000);
@@ -281,7 +282,7 @@ impl FromStr for Scheme {
                 (None, "coroot", Some(n)) => Scheme::coroot(n),
                 (None, "tree", Some(n)) => Scheme::tree(n),
                 (None, "channels", Some(n)) => Scheme::channels(n),
-                (None, "ibrmp", None) => Scheme::ibrmp(),
+                (None, "nack", None) => Scheme::nack(),
                 // A modifier without a base modifies the P1.3 scheme (`acknowledged`).
                 (s, "piggyback", None) => s.unwrap_or_else(Scheme::acknowledged).piggyback(),
                 (s, "credits", None) => s.unwrap_or_else(Scheme::acknowledged).credits(),

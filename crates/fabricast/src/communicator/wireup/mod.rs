@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_lost_packet_is_noticed_soon_whatever_was_late_before() {
-        for name in ["auto", "ibrmp"] {
+        for name in ["auto", "nack"] {
             let scheme = scheme(name).unwrap();
             assert!(scheme.detect.reorder_max <= REORDER_MAX.max(scheme.detect.reorder_min));
             assert_eq!(

@@ -17,6 +17,7 @@ mod resuming;
 mod surplus;
 #[cfg(test)]
 mod tests;
+mod unproven;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -37,6 +38,7 @@ use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
 use self::ranges::Ranges;
 pub use self::surplus::DryRun;
+pub use self::unproven::UnprovenFile;
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, LEN_MAX, Secret, give_way, safe_name};

@@ -1,0 +1,568 @@
+//! P3's protocol through the command line: `send --scheme ibrmp`, and `recv`.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::process::Command;
+
+use common::control::Peer;
+use common::hosts::Hosts;
+use common::ibrmp::{Came, Sending, bof, of};
+use common::{End, Run, Scratch, receiver, same, sender};
+use fabricast::proto::ibrmp::{Body, Frame, Message};
+use rustix::process::Signal;
+use serde_json::json;
+
+const IBRMP: [&str; 3] = ["--scheme", "ibrmp", "--no-announce"];
+const BLOCK: u64 = 1472 - 28;
+
+/// A listening sender of one file to this many receivers, whose datagrams have 1472 bytes.
+fn start(source: &std::path::Path, count: &str, args: &[&str]) -> (Run, String) {
+    let fixed = [
+        &IBRMP[..],
+        &["--min-receivers", count, "--datagram", "1472"],
+    ]
+    .concat();
+    sender(source, &[&fixed[..], args].concat())
+}
+
+/// A receiver in a directory of its own.
+fn into(dir: &Scratch, name: &str, from: &str, args: &[&str]) -> Run {
+    let dest = dir.path(name);
+    std::fs::create_dir(&dest).unwrap();
+    receiver(from, name, &dest, args)
+}
+
+/// A real receiver, and a hand-made sender of `files` files of `len` bytes together.
+fn received(dir: &Scratch, files: u32, len: u64) -> (Run, Sending) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let from = listener.local_addr().unwrap().to_string();
+    let run = into(dir, "r", &from, &[]);
+    let sending = Sending::start(Peer::accept(&listener), files, len);
+    (run, sending)
+}
+
+#[test]
+fn several_files_at_once_reach_all_receivers() {
+    let dir = Scratch::new();
+    let sizes = [3_000_000, 1, 0, 200_000, 70_000];
+    let names: Vec<String> = sizes.iter().map(|size| format!("f{size}")).collect();
+    let files: Vec<_> = sizes
+        .iter()
+        .zip(&names)
+        .map(|(size, name)| dir.file(name, *size))
+        .collect();
+    let others: Vec<&str> = files[1..].iter().map(|f| f.to_str().unwrap()).collect();
+    let args = [&others[..], &["--files-at-once", "3"]].concat();
+    let (send, from) = start(&files[0], "3", &args);
+    let losses = ["0", "20%", "90%"];
+    let receivers: Vec<Run> = ["a", "b", "c"]
+        .into_iter()
+        .zip(losses)
+        .map(|(name, loss)| into(&dir, name, &from, &["--inject-loss", loss]))
+        .collect();
+    let sent = send.end().expect(0);
+    for (run, name) in receivers.into_iter().zip(["a", "b", "c"]) {
+        let done = run.end().expect(0);
+        assert_eq!(done.all("file_stored").count(), sizes.len());
+        for (file, its) in files.iter().zip(&names) {
+            same(file, &dir.path(name).join(its));
+        }
+        assert_eq!(std::fs::read_dir(dir.path(name)).unwrap().count(), 5);
+        assert_eq!(sent.result(name)["state"], "verified");
+        assert_eq!(done.one("done")["root"], sent.one("summary")["root"]);
+    }
+    let messages = &sent.one("summary")["messages"];
+    assert_eq!(messages["multicast"]["BOF"], 5);
+    assert_eq!(messages["sent"]["EOF"], 15);
+    assert_eq!(messages["received"]["TRANSFER_DONE"], 15);
+}
+
+/// All seven types of messages are in the trace. A receiver that asks again and again for a file
+/// that is closed gets FILE_TIMEOUT once.
+#[test]
+fn the_trace_has_every_message_and_file_timeout_comes_once() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 100_000);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    command.arg("send").arg(&file).args(IBRMP);
+    command.args(["--json", "--port", "0", "--interface", "127.0.0.1"]);
+    command.args([
+        "--min-receivers",
+        "2",
+        "--file-timeout",
+        "1s",
+        "--per-host",
+        "9",
+        "-vvv",
+    ]);
+    let mut send = Run::spawn(command);
+    let listening = send.until("listening", |_| true);
+    let from = listening["address"].as_str().unwrap();
+    let honest = into(&dir, "honest", from, &["--inject-loss", "90%"]);
+    let mut late = Peer::admitted(from, "late");
+    late.ready();
+    // Until all files are closed, it gets the EOF and says nothing.
+    let (last, frames) = late.until_said("last");
+    assert_eq!(last["file"], 1);
+    assert_eq!(frames, [of(0, 1, Body::Eof { len: 100_000 })]);
+    let (offset, len) = (0, 1000);
+    for _ in 0..8 {
+        late.send_frame(&of(0, 1, Body::BofRequest), &[]);
+        late.send_frame(&of(0, 1, Body::DataRequest { offset, len }), &[]);
+    }
+    // The ACK for the sixteen requests is the only other frame: no second FILE_TIMEOUT follows.
+    let frames = BTreeSet::from([late.frame().0, late.frame().0].map(|f| format!("{f:?}")));
+    let once = [of(0, 1, Body::FileTimeout), Frame::Ack(16)].map(|f| format!("{f:?}"));
+    assert_eq!(frames, BTreeSet::from(once));
+    late.say(
+        json!({"say": "finished", "received": 0, "duplicates": 0, "mended": 0,
+        "mended_bytes": 0, "dropped": 0}),
+    );
+    let (removed, frames) = late.until_said("removed");
+    assert!(frames.is_empty(), "{frames:?}");
+    let reason = removed["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("f was closed") && reason.contains("1 s"),
+        "{reason}"
+    );
+    honest.end().expect(0);
+    same(&file, &dir.path("honest").join("f"));
+    let sent = send.end().expect(4);
+    assert_eq!(sent.one("expired")["receivers"], 1);
+    assert_eq!(sent.one("summary")["messages"]["sent"]["FILE_TIMEOUT"], 1);
+    for kind in [
+        "BOF",
+        "DATA",
+        "EOF",
+        "FILE_TIMEOUT",
+        "BOF_REQUEST",
+        "DATA_REQUEST",
+        "TRANSFER_DONE",
+    ] {
+        assert!(
+            sent.stderr.contains(&format!("kind=\"{kind}\"")),
+            "{kind}: {}",
+            sent.stderr
+        );
+    }
+}
+
+/// At zero credits answers wait, and go on in their order when an ACK brings credits.
+#[test]
+fn without_credits_the_sender_waits_and_goes_on_in_order() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 100 * BLOCK as usize);
+    let (send, from) = start(&file, "1", &[]);
+    let mut peer = Peer::admitted(&from, "r");
+    peer.ready();
+    assert_eq!(peer.come().body(), Body::Eof { len: 100 * BLOCK });
+    let (offset, len) = (0, 100 * BLOCK);
+    peer.send_frame(&of(0, 1, Body::DataRequest { offset, len }), &[]);
+    peer.send_frame(&of(0, 1, Body::BofRequest), &[]);
+    let block = |n: u64| Body::Data {
+        offset: n * BLOCK,
+        len: BLOCK as u32,
+    };
+    // The EOF has used one of the 32 credits.
+    for n in 0..31 {
+        assert_eq!(peer.come().body(), block(n));
+    }
+    // Without a credit nothing more comes, not even when more is requested: what comes next is what
+    // the ACK allows.
+    peer.send_frame(&Frame::Ack(16), &[]);
+    for n in 31..47 {
+        assert_eq!(peer.come().body(), block(n));
+    }
+    for n in 47..100 {
+        if n % 16 == 15 {
+            peer.send_frame(&Frame::Ack(16), &[]);
+        }
+        assert_eq!(peer.come().body(), block(n));
+    }
+    assert_eq!(peer.come().body(), bof("f", 100 * BLOCK));
+    drop(peer);
+    send.end().expect(4);
+}
+
+/// One accumulated ACK for a batch of requests.
+#[test]
+fn one_ack_for_a_batch_of_requests() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 100_000);
+    let (send, from) = start(&file, "1", &[]);
+    let mut peer = Peer::admitted(&from, "r");
+    peer.ready();
+    assert!(matches!(peer.come().body(), Body::Eof { .. }));
+    for n in 0..16 {
+        let body = Body::DataRequest {
+            offset: n * 10,
+            len: 10,
+        };
+        peer.send_frame(&of(0, 1, body), &[]);
+    }
+    let mut answers = 0;
+    loop {
+        match peer.frame() {
+            (Frame::Message(Message { body, .. }), payload) => {
+                let Body::Data { offset, .. } = body else {
+                    panic!("{body:?}");
+                };
+                assert_eq!((offset, payload.len()), (answers * 10, 10));
+                answers += 1;
+            }
+            (Frame::Ack(messages), _) => {
+                assert_eq!((messages, answers), (16, 16));
+                break;
+            }
+        }
+    }
+    drop(peer);
+    send.end().expect(4);
+}
+
+/// A receiver that breaks the rules of its channel loses its place, and no other does.
+#[test]
+fn a_receiver_that_breaks_the_rules_is_removed_and_the_others_go_on() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 2_000_000);
+    let request = of(0, 1, Body::DataRequest { offset: 0, len: 1 });
+    let long = of(
+        0,
+        1,
+        Body::DataRequest {
+            offset: 0,
+            len: 1 << 40,
+        },
+    );
+    let bytes = |frame: &Frame| common::ibrmp::bytes(frame, &[]);
+    let liars: [(&str, Vec<Vec<u8>>, &str); 5] = [
+        (
+            "credits",
+            // It acknowledges no answer, so answers wait, and requests with them.
+            (0..60)
+                .map(|n| bytes(&of(0, 1, Body::DataRequest { offset: n, len: 1 })))
+                .collect(),
+            "without a credit",
+        ),
+        ("acks", vec![bytes(&Frame::Ack(1_000_000))], "never sent"),
+        (
+            "direction",
+            vec![bytes(&of(0, 1, Body::FileTimeout))],
+            "only a sender sends",
+        ),
+        (
+            "garbage",
+            vec![vec![0xff; 28]],
+            "does not speak our language",
+        ),
+        ("long", vec![bytes(&long), bytes(&request)], ""),
+    ];
+    let (send, from) = start(&file, "6", &["--per-host", "9", "--file-timeout", "2s"]);
+    let honest = into(&dir, "honest", &from, &[]);
+    let peers: Vec<Peer> = liars
+        .iter()
+        .map(|(name, ..)| Peer::admitted(&from, name))
+        .collect();
+    let mut peers: Vec<Peer> = peers;
+    peers.iter_mut().for_each(Peer::ready);
+    for (mut peer, (_, frames, _)) in peers.into_iter().zip(&liars) {
+        assert!(matches!(peer.frame().0, Frame::Message(_)), "the EOF");
+        frames.iter().for_each(|frame| peer.send_raw(frame));
+        // Until it is removed, or all files are closed.
+        std::thread::spawn(move || {
+            let is_over = |say: &str| ["removed", "refused", "last"].contains(&say);
+            while !matches!(peer.come(), Came::Said(m) if is_over(m["say"].as_str().unwrap())) {}
+        });
+    }
+    honest.end().expect(0);
+    same(&file, &dir.path("honest").join("f"));
+    let sent: End = send.end().expect(4);
+    assert_eq!(sent.result("honest")["state"], "verified");
+    for (name, _, why) in &liars {
+        let result = sent.result(name);
+        assert_ne!(result["state"], "verified", "{name}");
+        let reason = result["reason"].as_str().unwrap();
+        assert!(reason.contains(why), "{name}: {reason}");
+    }
+}
+
+/// Table I: what the first message of a file makes a receiver request.
+#[test]
+fn the_first_message_says_what_is_lost() {
+    let dir = Scratch::new();
+    let (run, mut sending) = received(&dir, 3, 3000);
+    let bytes = [vec![1; 600], vec![2; 400]].concat();
+    let data = |offset, len| Body::Data { offset, len };
+    // The multicast BOF: nothing is requested. The message after it, of another file, shows that.
+    sending.multicast(&of(0, 1, bof("one", 1000)), &[]);
+    // DATA first: BOF_REQUEST, and DATA_REQUEST for what lies before.
+    sending.multicast(&of(1, 2, data(600, 400)), &bytes[600..]);
+    assert_eq!(sending.peer.come().body(), Body::BofRequest);
+    let (offset, len) = (0, 600);
+    assert_eq!(
+        sending.peer.come().body(),
+        Body::DataRequest { offset, len }
+    );
+    // EOF first: both, for the whole file.
+    let frame = of(2, 3, Body::Eof { len: 1000 });
+    sending.peer.send_frame(&frame, &[]);
+    assert_eq!(sending.peer.come().body(), Body::BofRequest);
+    let (offset, len) = (0, 1000);
+    assert_eq!(
+        sending.peer.come().body(),
+        Body::DataRequest { offset, len }
+    );
+    // What was requested comes. File 2 has all its bytes and its BOF, and no EOF: there is no
+    // TRANSFER_DONE, as the next message shows, which is that of file 3.
+    sending.peer.send_frame(&of(1, 2, bof("two", 1000)), &[]);
+    sending
+        .peer
+        .send_frame(&of(1, 2, data(0, 600)), &bytes[..600]);
+    sending.peer.send_frame(&of(2, 3, bof("three", 1000)), &[]);
+    sending.peer.send_frame(&of(2, 3, data(0, 1000)), &bytes);
+    let done = |fd, file| of(fd, file, Body::TransferDone);
+    assert_eq!(sending.peer.frame().0, done(2, 3));
+    sending.confirm(3, &bytes);
+    sending
+        .peer
+        .send_frame(&of(1, 2, Body::Eof { len: 1000 }), &[]);
+    assert_eq!(sending.peer.frame().0, done(1, 2));
+    sending.confirm(2, &bytes);
+    // The same for the first file, whose EOF comes before its last bytes.
+    sending
+        .peer
+        .send_frame(&of(0, 1, Body::Eof { len: 1000 }), &[]);
+    let (offset, len) = (0, 1000);
+    assert_eq!(
+        sending.peer.frame().0,
+        of(0, 1, Body::DataRequest { offset, len })
+    );
+    sending
+        .peer
+        .send_frame(&of(0, 1, data(0, 600)), &bytes[..600]);
+    sending
+        .peer
+        .send_frame(&of(0, 1, data(600, 400)), &bytes[600..]);
+    assert_eq!(sending.peer.frame().0, done(0, 1));
+    sending.confirm(1, &bytes);
+    sending.end(3);
+    run.end().expect(0);
+    for name in ["one", "two", "three"] {
+        assert_eq!(std::fs::read(dir.path("r").join(name)).unwrap(), bytes);
+    }
+}
+
+/// A sender that contradicts itself or the rules: an error, no hang, and nothing is left.
+#[test]
+fn a_sender_that_lies_is_an_error() {
+    type Lie = (
+        i32,
+        &'static str,
+        &'static [(bool, fn() -> (Frame, Vec<u8>))],
+    );
+    let lies: [Lie; 8] = [
+        (
+            9,
+            "no file was sent",
+            &[(true, || (of(0, 1, bof("x", 1 << 50)), vec![]))],
+        ),
+        (
+            8,
+            "more files",
+            &[(false, || (of(0, 1, bof("x", 1 << 50)), vec![]))],
+        ),
+        (
+            2,
+            "no name",
+            &[(true, || (of(0, 1, bof("../x", 9)), vec![]))],
+        ),
+        (
+            2,
+            "no name",
+            &[
+                (false, || (of(0, 1, Body::Eof { len: 9 }), vec![])),
+                (false, || (of(0, 1, bof("/etc/x", 9)), vec![])),
+            ],
+        ),
+        (8, "never sent", &[(false, || (Frame::Ack(9), vec![]))]),
+        (
+            8,
+            "may not send",
+            &[(false, || (of(0, 1, Body::TransferDone), vec![]))],
+        ),
+        (
+            6,
+            "contradicts",
+            &[
+                (true, || (of(0, 1, bof("x", 9)), vec![])),
+                (false, || (of(0, 1, Body::Eof { len: 8 }), vec![])),
+            ],
+        ),
+        (
+            5,
+            "closed",
+            &[
+                (true, || (of(0, 1, bof("x", 9)), vec![])),
+                (false, || (of(0, 1, Body::FileTimeout), vec![])),
+            ],
+        ),
+    ];
+    for (code, why, frames) in lies {
+        let dir = Scratch::new();
+        let (run, mut sending) = received(&dir, 1, 9);
+        for (is_multicast, frame) in frames {
+            let (frame, payload) = frame();
+            match is_multicast {
+                true => {
+                    sending.multicast(&frame, &payload);
+                }
+                false => sending.peer.send_frame(&frame, &payload),
+            }
+        }
+        let last = json!({"say": "last", "file": 1});
+        sending.peer.say(last);
+        let done = run.end().expect(code);
+        let text = done.one("error")["text"].as_str().unwrap();
+        assert!(text.contains(why), "{why}: {text}");
+        assert_eq!(std::fs::read_dir(dir.path("r")).unwrap().count(), 0);
+    }
+}
+
+/// Bytes that were changed on the way: the file is not stored, and both ends say so.
+#[test]
+fn what_was_damaged_on_the_way_is_not_stored() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 300_000);
+    let (send, from) = start(&file, "2", &[]);
+    let bad = into(&dir, "bad", &from, &["--inject-corruption", "30%"]);
+    let good = into(&dir, "good", &from, &[]);
+    let text = bad.end().expect(6);
+    let text = text.one("error")["text"].as_str().unwrap();
+    assert!(text.contains("damaged or forged"), "{text}");
+    assert_eq!(std::fs::read_dir(dir.path("bad")).unwrap().count(), 0);
+    good.end().expect(0);
+    let sent = send.end().expect(4);
+    assert_eq!(sent.result("bad")["state"], "failed");
+    assert_eq!(sent.result("good")["state"], "verified");
+}
+
+/// Receivers come and go while files are sent. Those that stay have everything, and one that has
+/// come late has the files that were not over.
+#[test]
+fn receivers_come_and_go() {
+    let dir = Scratch::new();
+    let (one, two) = (dir.file("one", 4_000_000), dir.file("two", 4_000_001));
+    let args = [
+        two.to_str().unwrap(),
+        "--files-at-once",
+        "1",
+        "--rate",
+        "1MB/s",
+    ];
+    let (mut send, from) = start(&one, "2", &args);
+    let stays = into(&dir, "stays", &from, &[]);
+    let goes = into(&dir, "goes", &from, &[]);
+    send.until_share_of("fastest", 20);
+    goes.signal(Signal::KILL);
+    send.until_share_of("fastest", 55);
+    let late = into(&dir, "late", &from, &[]);
+    stays.end().expect(0);
+    late.end().expect(0);
+    let sent = send.end().expect(4);
+    assert_eq!(sent.result("goes")["state"], "lost");
+    assert_eq!(sent.result("late")["part"], "late");
+    for receiver in ["stays", "late"] {
+        assert_eq!(sent.result(receiver)["state"], "verified");
+        same(&two, &dir.path(receiver).join("two"));
+    }
+    same(&one, &dir.path("stays").join("one"));
+    assert!(!dir.path("late").join("one").exists());
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 1);
+    std::fs::create_dir(dir.path("d")).unwrap();
+    let (file, directory) = (file.to_str().unwrap(), dir.path("d"));
+    let refused = |args: &[&str], why: &str| {
+        let end = Run::start([&["send", "--json"], args].concat())
+            .end()
+            .expect(2);
+        let text = end.one("error")["text"].as_str().unwrap();
+        assert!(text.contains(why), "{text}");
+    };
+    let ibrmp = ["--scheme", "ibrmp"];
+    let with = |more: &[&'static str], why: &str| {
+        refused(&[&[file], &ibrmp[..], more].concat(), why);
+    };
+    with(&["--slow", "drop"], "--file-timeout");
+    with(&["--checksum", "crc32c"], "--checksum does not fit");
+    with(&["--reach", "unicast"], "--reach");
+    refused(
+        &[file, "--scheme", "ibrmp+blocks"],
+        "not a scheme that blocks could change",
+    );
+    refused(&[file, "--file-timeout", "1s"], "for --scheme ibrmp alone");
+    refused(
+        &[directory.to_str().unwrap(), "--scheme", "ibrmp"],
+        "is a directory",
+    );
+}
+
+/// A file that is written to while it is sent fails by name at the sender, no receiver stores it,
+/// and the others arrive.
+#[test]
+fn a_source_that_changes_fails_alone() {
+    let dir = Scratch::new();
+    let (changes, stays) = (dir.file("changes", 4_000_000), dir.file("stays", 4_000_001));
+    let args = [stays.to_str().unwrap(), "--rate", "4MB/s"];
+    let (mut send, from) = start(&changes, "1", &args);
+    let recv = into(&dir, "r", &from, &[]);
+    send.until_share_of("fastest", 30);
+    let file = std::fs::File::options().write(true).open(&changes).unwrap();
+    file.set_len(4_000_001).unwrap();
+    let done = recv.end().expect(5);
+    assert_eq!(done.one("file_stored")["len"], 4_000_001);
+    same(&stays, &dir.path("r").join("stays"));
+    assert!(!dir.path("r").join("changes").exists());
+    let sent = send.end().expect(10);
+    let reason = sent.one("file_failed")["reason"].as_str().unwrap();
+    assert!(reason.contains("became longer"), "{reason}");
+    assert_eq!(sent.result("r")["state"], "verified");
+}
+
+/// A sender that is interrupted tells the receivers, and one that is killed cannot. Either way they
+/// end, and files that are complete stay.
+#[test]
+fn a_sender_that_goes_away_leaves_complete_files() {
+    for (signal, code) in [(Signal::INT, Some(130)), (Signal::KILL, None)] {
+        let dir = Scratch::new();
+        let (long, short) = (dir.file("long", 40_000_000), dir.file("short", 1000));
+        let args = [short.to_str().unwrap(), "--rate", "4MB/s"];
+        let (send, from) = start(&long, "1", &args);
+        let mut recv = into(&dir, "r", &from, &[]);
+        recv.until("file_stored", |_| true);
+        send.signal(signal);
+        assert_eq!(send.end().code, code);
+        recv.end().expect(8);
+        same(&short, &dir.path("r").join("short"));
+        assert_eq!(std::fs::read_dir(dir.path("r")).unwrap().count(), 1);
+    }
+}
+
+/// `copy` starts receivers that take part by P3's protocol.
+#[test]
+fn a_copy_goes_by_the_protocol() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let source = hosts.dir.file("source", 500_000);
+    let end = hosts
+        .copy(&source, "a,b:", &["--scheme", "ibrmp"])
+        .end()
+        .expect(0);
+    hosts.has("a", ".", &source);
+    hosts.has("b", ".", &source);
+    assert_eq!(end.one("summary")["messages"]["multicast"]["BOF"], 1);
+}

@@ -1,0 +1,39 @@
+//! P3's protocol for files on real networks (spec 7): what drives [`fabricast_proto::ibrmp`].
+//!
+//! BOF and DATA go by multicast, as datagrams of one message each. The reliable channel of a
+//! receiver is its control connection ([`crate::bootstrap`]), where pending connections are
+//! limited, too.
+//!
+//! ```text
+//!   source files ─→ FileSender ── BOF, DATA: multicast ──→ FileReceiver ─→ partial files
+//!                        ↑ └───── EOF, answers: TCP ───────────↑ │
+//!                        └─────── requests, ACKs: TCP ───────────┘
+//! ```
+//! The transfer ([`crate::transfer`]) admits receivers, starts, and reports.
+
+mod fingerprint;
+mod messages;
+mod pace;
+mod receiver;
+mod sender;
+mod storing;
+
+pub use fingerprint::Fingerprint;
+pub use messages::{MessageCounts, Messages};
+pub use receiver::{FileOutcome, FileReceiver, ReceiverPlan};
+pub use sender::{FileSender, Noticed, SenderPlan, digest, files};
+
+use fabricast_proto::ibrmp::{Credits, HEADER_LEN};
+use fabricast_proto::{AddressId, NodeId};
+
+/// The name by which `send` and `recv` call this protocol, among the names of schemes.
+pub const NAME: &str = "ibrmp";
+/// Bytes of a DATA message before the bytes of its file.
+pub const OVERHEAD: u32 = HEADER_LEN as u32;
+/// Credits of each channel, for both directions.
+pub const CREDITS: Credits = Credits::PAPER;
+
+/// The sender's node number.
+const SENDER: NodeId = NodeId(0);
+/// The number of the multicast address.
+const ADDRESS: AddressId = AddressId(0);

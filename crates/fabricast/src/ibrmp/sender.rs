@@ -1,0 +1,584 @@
+//! The sender's end: files, multicast, and the answers by reliable channels (spec 7.3, 7.8).
+//!
+//! Answers go before multicast, so that receivers that lose much do not get ever more behind.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fabricast_proto::ibrmp::{
+    Body, ChannelError, Fd, FileId, Frame, Message, Name, ReceiverId, Sender, SenderConfig,
+    SenderEvent, SenderOutput,
+};
+use fabricast_proto::{Dest, NodeId, Time};
+
+use super::pace::Pace;
+use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD};
+use crate::bootstrap::message::{Channel, ToReceiver};
+use crate::bootstrap::{PeerKey, Rendezvous};
+use crate::error::Error;
+use crate::net::Net;
+use crate::object::manifest::{Kind, TOP};
+use crate::object::{SourceFile, SourceSet};
+use crate::text::escaped;
+use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
+
+/// Multicast messages that are read and sent together.
+const BURST: usize = 16;
+/// Frames for channels in one step, so that they hold up neither multicast nor what comes in.
+const ANSWERS: usize = 256;
+/// How long after the last answer multicast stands back, while answers wait for credits.
+const STAND_BACK: Duration = Duration::from_millis(5);
+
+/// How a sender sends.
+#[derive(Clone, Copy, Debug)]
+pub struct SenderPlan {
+    /// Files that are open at once.
+    pub slots: u16,
+    /// Bytes of a file in a DATA message.
+    pub block: u32,
+    /// Time from the end of a file's multicast until it is closed.
+    pub timeout: Duration,
+    /// Bytes per second of multicast; `None`: as fast as the receivers take them.
+    pub rate: Option<u64>,
+}
+
+/// The numbers of the entries of a set that are sent, each a file.
+///
+/// # Errors
+/// The set has something that P3's protocol cannot send.
+pub fn files(set: &SourceSet) -> Result<VecDeque<u32>, Error> {
+    let entries = set.manifest().entries();
+    for (number, entry) in (0..).zip(entries) {
+        let what = match entry.kind {
+            Kind::File(_) if entry.parent == TOP => continue,
+            Kind::HardLink(_) => "another name of a file that is sent already",
+            Kind::Stream => "a stream, whose length is not known",
+            Kind::Special(_) => "a device or a FIFO",
+            _ => "a directory",
+        };
+        return Err(Error::Usage(format!(
+            "{} is {what}, and P3's protocol sends files alone: name each file once, or choose \
+             another scheme",
+            set.path(number).display()
+        )));
+    }
+    Ok((0..entries.len() as u32).collect())
+}
+
+/// The hash by which receivers find what an earlier run has left; empty if they keep nothing, as
+/// with P3's protocol. `scheme`: the sender's.
+pub fn digest(scheme: &str, set: &SourceSet) -> String {
+    match scheme == super::NAME {
+        true => String::new(),
+        false => set.digest(),
+    }
+}
+
+/// What has happened at a sender.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Noticed {
+    /// A file cannot be read, or has changed: the entry of the set, and why.
+    FileFailed(u32, String),
+    /// A file was closed before these receivers had it: its time has run out.
+    Expired(u32, Vec<PeerKey>),
+    /// A receiver has broken the rules of its channel, which is of no use now.
+    Broken(PeerKey, &'static str),
+}
+
+/// A file that is open.
+struct Open {
+    fd: Fd,
+    /// Its number in the set.
+    entry: u32,
+    source: SourceFile,
+    len: u64,
+    /// The hash of what has been multicast.
+    hasher: blake3::Hasher,
+}
+
+/// A receiver that has joined.
+struct Peer {
+    id: ReceiverId,
+    node: NodeId,
+    /// Files that the receiver is to have and has not said to have stored, or not to store.
+    awaited: BTreeSet<FileId>,
+    /// Bytes of the files that the receiver takes part in, as far as they have been multicast.
+    offered: u64,
+    /// Bytes that it has requested and not been sent.
+    lacking: u64,
+    /// Whether a file was closed before the receiver had it, or the receiver could not store one.
+    lacks_file: bool,
+}
+
+/// The sender of the files of a set.
+pub struct FileSender {
+    machine: Sender,
+    net: Net,
+    set: Arc<SourceSet>,
+    plan: SenderPlan,
+    /// Entries that have not been opened, in their order.
+    rest: VecDeque<u32>,
+    open: BTreeMap<FileId, Open>,
+    /// What proves each file that has been read to its end.
+    fingerprints: BTreeMap<FileId, Fingerprint>,
+    /// Files that could not be read to their ends.
+    void: BTreeSet<FileId>,
+    peers: BTreeMap<PeerKey, Peer>,
+    keys: BTreeMap<ReceiverId, PeerKey>,
+    /// Multicast datagrams that the network did not take.
+    held: VecDeque<(Vec<u8>, Vec<u8>)>,
+    pace: Pace,
+    /// When the last answer left.
+    answered: Option<Time>,
+    noticed: VecDeque<Noticed>,
+    /// Datagrams that came to the sender.
+    foreign: u64,
+    messages: Messages,
+}
+
+/// What a step has left to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// Whether there is more to do at once.
+    pub is_busy: bool,
+    /// When there is something to do, at the latest.
+    pub wake: Option<Time>,
+}
+
+impl FileSender {
+    /// A sender of the files of `set`, which multicasts to `group`.
+    ///
+    /// # Errors
+    /// The set has something else than files, or the network cannot send to `group`.
+    pub fn new(
+        mut net: Net,
+        group: &GroupAddress,
+        set: Arc<SourceSet>,
+        plan: SenderPlan,
+    ) -> Result<FileSender, Error> {
+        let rest = files(&set)?;
+        net.join(ADDRESS, group, false);
+        check_news(&mut net)?;
+        let machine = Sender::new(SenderConfig {
+            slots: plan.slots,
+            block: plan.block,
+            timeout: plan.timeout,
+            credits: CREDITS,
+        });
+        Ok(FileSender {
+            machine,
+            net,
+            set,
+            plan,
+            rest,
+            open: BTreeMap::new(),
+            fingerprints: BTreeMap::new(),
+            void: BTreeSet::new(),
+            peers: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            held: VecDeque::new(),
+            pace: Pace::new(plan.rate),
+            answered: None,
+            noticed: VecDeque::new(),
+            foreign: 0,
+            messages: Messages::default(),
+        })
+    }
+
+    /// The network.
+    pub fn net(&self) -> &Net {
+        &self.net
+    }
+
+    /// What was sent and received.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
+    }
+
+    /// Datagrams that came to the sender, which expects none.
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// Rate of multicast in bytes per second.
+    pub fn rate(&self) -> u64 {
+        self.pace.rate()
+    }
+
+    /// Whether a receiver that joins now could still get a file.
+    pub fn has_more(&self) -> bool {
+        !self.rest.is_empty() || self.open.keys().any(|file| !self.has_ended(*file))
+    }
+
+    /// Whether all files have been sent and closed.
+    pub fn is_over(&self) -> bool {
+        self.rest.is_empty() && self.open.is_empty() && self.held.is_empty()
+    }
+
+    /// The number of the last file so far; 0 if there is none.
+    pub fn last_file(&self) -> u64 {
+        self.machine.next_file().0 - 1
+    }
+
+    /// Admits a receiver, and opens its channel.
+    pub fn join(&mut self, key: PeerKey, node: NodeId, rendezvous: &Rendezvous) {
+        let joined = self.machine.join();
+        let peer = Peer {
+            id: joined.receiver,
+            node,
+            awaited: BTreeSet::new(),
+            offered: 0,
+            lacking: 0,
+            lacks_file: false,
+        };
+        self.peers.insert(key, peer);
+        self.keys.insert(joined.receiver, key);
+        let channel = Channel {
+            first: joined.first.0,
+            slots: self.plan.slots,
+            messages: CREDITS.messages,
+            batch: CREDITS.batch,
+        };
+        rendezvous.say(key, ToReceiver::Channel(channel));
+    }
+
+    /// A receiver has left, or is gone.
+    pub fn leave(&mut self, key: PeerKey) {
+        if let Some(peer) = self.peers.remove(&key) {
+            self.keys.remove(&peer.id);
+            self.machine.leave(peer.id);
+        }
+    }
+
+    /// A frame has come by a receiver's channel.
+    pub fn frame(&mut self, key: PeerKey, frame: &Frame, rendezvous: &Rendezvous) {
+        let Some(peer) = self.peers.get_mut(&key) else {
+            return;
+        };
+        self.messages.received(peer.node.0, frame);
+        let result = match frame {
+            Frame::Ack(messages) => self.machine.acknowledged(peer.id, *messages),
+            Frame::Message(message) => {
+                if let Body::DataRequest { len, .. } = message.body {
+                    self.pace.requested(peer.node.0, len);
+                    peer.lacking = peer.lacking.saturating_add(len).min(peer.offered);
+                }
+                self.machine.channel(peer.id, message)
+            }
+        };
+        if let Err(error) = result {
+            let why = match error {
+                ChannelError::NoCredit => "it sent a message without a credit",
+                ChannelError::ExcessAck => "it acknowledged messages that were never sent",
+                ChannelError::Direction => "it sent a message that only a sender sends",
+            };
+            self.noticed.push_back(Noticed::Broken(key, why));
+            return;
+        }
+        if let Frame::Message(message) = frame
+            && message.body == Body::TransferDone
+            && message.file < self.machine.next_file()
+        {
+            let fingerprint = self.fingerprints.get(&message.file);
+            let digest = ToReceiver::Digest {
+                file: message.file.0,
+                hash: fingerprint.map(|f| f.digest().to_hex().to_string()),
+            };
+            rendezvous.say(key, digest);
+        }
+    }
+
+    /// A receiver says that it has stored a file. Returns whether that is so, and was awaited.
+    pub fn stored(&mut self, key: PeerKey, file: u64, proof: &str) -> bool {
+        let file = FileId(file);
+        let (Some(peer), Some(fingerprint)) =
+            (self.peers.get_mut(&key), self.fingerprints.get(&file))
+        else {
+            return false;
+        };
+        Fingerprint::is(&fingerprint.proof(peer.node), proof) && peer.awaited.remove(&file)
+    }
+
+    /// A receiver says that it will not have a file. Returns whether that was possible.
+    pub fn unstored(&mut self, key: PeerKey, file: u64) -> bool {
+        let is_known = (1..self.machine.next_file().0).contains(&file);
+        let Some(peer) = self.peers.get_mut(&key).filter(|_| is_known) else {
+            return false;
+        };
+        peer.awaited.remove(&FileId(file));
+        peer.lacks_file |= !self.void.contains(&FileId(file));
+        true
+    }
+
+    /// Whether a receiver has said of each file that it takes part in that it has stored it, or
+    /// that it lacks it; and whether it lacks none.
+    pub fn has_all(&self, key: PeerKey) -> (bool, bool) {
+        let peer = self.peers.get(&key);
+        peer.map_or((true, false), |p| (p.awaited.is_empty(), !p.lacks_file))
+    }
+
+    /// Bytes of the files that a receiver takes part in, as far as they have been multicast.
+    pub fn offered(&self, key: PeerKey) -> u64 {
+        self.peers.get(&key).map_or(0, |peer| peer.offered)
+    }
+
+    /// Bytes that a receiver has of the files that have been multicast, as far as the sender knows.
+    pub fn placed(&self, key: PeerKey) -> u64 {
+        let peer = self.peers.get(&key);
+        peer.map_or(0, |peer| peer.offered - peer.lacking)
+    }
+
+    /// The BLAKE3 hash of the hashes of all files, in the order of their numbers; `None` if not all
+    /// were read to their ends.
+    pub fn root(&self) -> Option<blake3::Hash> {
+        let is_whole = self.is_over() && self.fingerprints.len() == self.set.manifest().files();
+        let mut hasher = blake3::Hasher::new();
+        for fingerprint in self.fingerprints.values() {
+            hasher.update(fingerprint.as_bytes());
+        }
+        is_whole.then(|| hasher.finalize())
+    }
+
+    /// What has happened, the oldest first.
+    pub fn noticed(&mut self) -> Option<Noticed> {
+        self.noticed.pop_front()
+    }
+
+    /// Sends what can be sent, and takes what has arrived. Opens no file unless `may_open`.
+    pub fn step(
+        &mut self,
+        now: Time,
+        may_open: bool,
+        rendezvous: &Rendezvous,
+    ) -> Result<Step, Error> {
+        let fails = |e| Error::io("sending and receiving", e);
+        let foreign = &mut self.foreign;
+        self.net.recv(now, &mut |_| *foreign += 1).map_err(fails)?;
+        check_news(&mut self.net)?;
+        if may_open {
+            self.open_files();
+        }
+        let (is_busy, expiry) = self.answer(now, rendezvous);
+        let multicast = self.multicast(now)?;
+        let wakes = [expiry, multicast.wake, self.net.due()];
+        Ok(Step {
+            is_busy: is_busy || multicast.is_busy,
+            wake: wakes.into_iter().flatten().min(),
+        })
+    }
+
+    /// Waits for the network or the waker, at most so long.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
+        let waited = self.net.wait(Some(timeout));
+        waited.map_err(|e| Error::io("waiting for the network", e))
+    }
+
+    fn has_ended(&self, file: FileId) -> bool {
+        self.fingerprints.contains_key(&file)
+    }
+
+    /// Opens files while there are more and a slot is free.
+    fn open_files(&mut self) {
+        while self.machine.open_files() < usize::from(self.plan.slots)
+            && let Some(entry) = self.rest.pop_front()
+        {
+            if let Err(reason) = self.open_file(entry) {
+                self.noticed.push_back(Noticed::FileFailed(entry, reason));
+            }
+        }
+    }
+
+    fn open_file(&mut self, entry: u32) -> Result<(), String> {
+        let source = self.set.open(entry)?;
+        let len = self.set.file_len(entry);
+        let name = &self.set.manifest().entries()[entry as usize].name;
+        let name = Name::new(name).ok_or("its name is too long for P3's protocol")?;
+        let opened = self.machine.open(name, len);
+        let (fd, id) = opened.map_err(|refused| format!("{refused:?}"))?;
+        let file = Open {
+            fd,
+            entry,
+            source,
+            len,
+            hasher: blake3::Hasher::new(),
+        };
+        self.open.insert(id, file);
+        Ok(())
+    }
+
+    /// Sends what goes by channels. Returns whether there is more, and when a file expires.
+    fn answer(&mut self, now: Time, rendezvous: &Rendezvous) -> (bool, Option<Time>) {
+        for _ in 0..ANSWERS {
+            let (to, frame) = match self.machine.poll(now) {
+                SenderOutput::Send(to, message) => (to, Frame::Message(message)),
+                SenderOutput::Ack(to, messages) => (to, Frame::Ack(messages)),
+                SenderOutput::Event(event) => {
+                    self.event(event);
+                    continue;
+                }
+                SenderOutput::Wait(expiry) => return (false, expiry),
+            };
+            let Some(&key) = self.keys.get(&to) else {
+                continue;
+            };
+            let payload = match &frame {
+                Frame::Message(message) => self.read(message),
+                Frame::Ack(_) => Vec::new(),
+            };
+            if let Some(peer) = self.peers.get_mut(&key) {
+                peer.lacking = peer.lacking.saturating_sub(payload.len() as u64);
+                self.messages.sent(peer.node.0, &frame);
+            }
+            if !payload.is_empty() {
+                self.answered = Some(now);
+            }
+            rendezvous.send(key, &frame, &payload);
+        }
+        (true, None)
+    }
+
+    fn event(&mut self, event: SenderEvent) {
+        let SenderEvent::Closed {
+            file: id,
+            unfinished,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let Some(file) = self.open.remove(&id) else {
+            return;
+        };
+        let unfinished: Vec<PeerKey> = unfinished
+            .iter()
+            .filter_map(|id| self.keys.get(id).copied())
+            .collect();
+        for key in &unfinished {
+            if let Some(peer) = self.peers.get_mut(key) {
+                peer.awaited.remove(&id);
+                peer.lacks_file = true;
+                peer.lacking = 0;
+            }
+        }
+        if !unfinished.is_empty() && self.has_ended(id) {
+            self.noticed
+                .push_back(Noticed::Expired(file.entry, unfinished));
+        }
+    }
+
+    /// The bytes of a DATA message. A file that cannot be read is given up; then the bytes are
+    /// zeros, which no receiver takes for the file.
+    fn read(&mut self, message: &Message) -> Vec<u8> {
+        let Body::Data { offset, len } = message.body else {
+            return Vec::new();
+        };
+        let mut bytes = vec![0; len as usize];
+        let Some(file) = self.open.get(&message.file) else {
+            return bytes;
+        };
+        if let Err(reason) = file.source.read(offset, &mut bytes) {
+            let (entry, id, fd) = (file.entry, message.file, file.fd);
+            self.fingerprints.remove(&id);
+            self.void.insert(id);
+            self.noticed.push_back(Noticed::FileFailed(entry, reason));
+            self.machine.abandon(fd, id);
+            for peer in self.peers.values_mut() {
+                peer.awaited.remove(&id);
+            }
+        }
+        bytes
+    }
+
+    /// Multicasts as much as may go now.
+    fn multicast(&mut self, now: Time) -> Result<Step, Error> {
+        let idle = |wake| Step {
+            is_busy: false,
+            wake,
+        };
+        if self.pace.due() > now {
+            return Ok(idle(Some(self.pace.due())));
+        }
+        let stands_back = |at: Time| at + STAND_BACK > now;
+        if self.held.is_empty()
+            && self.machine.waiting() > 0
+            && let Some(at) = self.answered.filter(|&at| stands_back(at))
+        {
+            return Ok(idle(Some(at + STAND_BACK)));
+        }
+        while self.held.len() < BURST
+            && let Some(message) = self.machine.multicast(now)
+        {
+            let payload = self.read(&message);
+            if self.void.contains(&message.file) {
+                continue;
+            }
+            self.messages.multicast(&message);
+            self.hash(&message, &payload);
+            let mut head = Vec::with_capacity(OVERHEAD as usize);
+            message.encode(&mut head);
+            self.held.push_back((head, payload));
+        }
+        if self.held.is_empty() {
+            return Ok(idle(None));
+        }
+        self.answered = None;
+        let batch: Vec<(Dest, &[u8], &[u8])> = self
+            .held
+            .iter()
+            .take(SLOTS)
+            .map(|(head, payload)| (Dest::Address(ADDRESS), &head[..], &payload[..]))
+            .collect();
+        let sent = send_plain(&mut self.net, now, &batch);
+        let sent = sent.map_err(|e| Error::io("sending by multicast", e))?;
+        let bytes: usize = batch[..sent]
+            .iter()
+            .map(|(_, h, p)| h.len() + p.len())
+            .sum();
+        let all = sent == batch.len();
+        self.held.drain(..sent);
+        self.pace.sent(now, bytes as u64);
+        Ok(Step {
+            is_busy: all,
+            wake: None,
+        })
+    }
+
+    /// Takes what is multicast into the hash of its file, and ends the hash with the file.
+    fn hash(&mut self, message: &Message, payload: &[u8]) {
+        let Some(file) = self.open.get_mut(&message.file) else {
+            return;
+        };
+        file.hasher.update(payload);
+        let len = payload.len() as u64;
+        for peer in self.peers.values_mut() {
+            peer.offered += len;
+        }
+        let end = match message.body {
+            Body::Data { offset, .. } => offset + len,
+            _ => 0,
+        };
+        if end == file.len {
+            let fingerprint = Fingerprint(file.hasher.finalize());
+            self.fingerprints.insert(message.file, fingerprint);
+            for peer in self.peers.values_mut() {
+                peer.awaited.insert(message.file);
+            }
+        }
+    }
+}
+
+/// Returns an error if the network can no longer be used.
+pub(super) fn check_news(net: &mut Net) -> Result<(), Error> {
+    while let Some(news) = net.news() {
+        if let Some(failure) = news.failure() {
+            let failure = std::io::Error::new(failure.kind(), failure.to_string());
+            return Err(Error::io("using the network", failure));
+        }
+        if let crate::transport::News::JoinFailed(_, error) = news {
+            return Err(Error::io("joining the multicast address", error));
+        }
+        tracing::info!(news = %escaped(&news.to_string()));
+    }
+    Ok(())
+}
