@@ -512,6 +512,36 @@ fn what_does_not_fit_is_refused() {
     );
 }
 
+/// A receiver learns of the protocol only when the transfer starts. It then gives up, and the sender
+/// tells why.
+#[test]
+fn what_does_not_fit_at_a_receiver_ends_it() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 1000);
+    std::fs::create_dir(dir.path("into")).unwrap();
+    for (at, args, why) in [
+        ("-", &[][..], "writes no stream"),
+        ("into", &["--delete"], "sends no directories"),
+    ] {
+        let (send, from) = start(&file, "1", &[]);
+        let dest = match at {
+            "-" => at.to_owned(),
+            _ => dir.path(at).to_str().unwrap().to_owned(),
+        };
+        let fixed = ["recv", &dest, "--json", "--from", &from, "--as", "r"];
+        let end = Run::start([&fixed[..], args].concat()).end().expect(2);
+        let text = &end.stderr;
+        assert!(
+            text.contains("P3's protocol") && text.contains(why),
+            "{text}"
+        );
+        let sent = send.end();
+        let reason = sent.result("r")["reason"].as_str().unwrap();
+        assert!(reason.contains(why), "{reason}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path("into")).unwrap().count(), 0);
+}
+
 /// A file that is written to while it is sent fails by name at the sender, no receiver stores it,
 /// and the others arrive.
 #[test]

@@ -89,7 +89,6 @@ pub fn run(
 fn fits(options: &RecvOptions) -> Result<(), Error> {
     let unfit = [
         (options.output.is_some(), "writes no stream"),
-        (options.dry_run, "has no list to show"),
         (
             options.delete,
             "sends no directories, so nothing can be deleted",
