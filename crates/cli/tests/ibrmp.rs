@@ -10,6 +10,8 @@ use common::control::Peer;
 use common::hosts::Hosts;
 use common::ibrmp::{Came, Sending, bof, of};
 use common::{End, Run, Scratch, receiver, same, sender};
+use fabricast::ibrmp::Fingerprint;
+use fabricast::proto::NodeId;
 use fabricast::proto::ibrmp::{Body, Frame, Message};
 use rustix::process::Signal;
 use serde_json::json;
@@ -595,4 +597,38 @@ fn a_copy_goes_by_the_protocol() {
     hosts.has("a", ".", &source);
     hosts.has("b", ".", &source);
     assert_eq!(end.one("summary")["messages"]["multicast"]["BOF"], 1);
+}
+
+/// A receiver whose last bytes come in the moment in which its file is closed has the file. A wrong
+/// proof is no proof.
+#[test]
+fn a_right_proof_counts_although_the_file_is_closed() {
+    let dir = Scratch::new();
+    let file = dir.file("f", 10_000);
+    let fingerprint = Fingerprint(blake3::hash(&std::fs::read(&file).unwrap()));
+    for (is_right, code) in [(true, 0), (false, 4)] {
+        let (send, from) = start(&file, "1", &["--file-timeout", "1ms"]);
+        let mut peer = Peer::admitted(&from, "r");
+        peer.ready();
+        peer.until_said("last");
+        let proof = match is_right {
+            true => fingerprint.proof(NodeId(1)),
+            false => fingerprint.digest(),
+        };
+        let proof = proof.to_hex().to_string();
+        peer.say(json!({"say": "stored", "file": 1, "proof": proof}));
+        if is_right {
+            peer.say(
+                json!({"say": "finished", "received": 0, "duplicates": 0, "mended": 0,
+                "mended_bytes": 0, "dropped": 0}),
+            );
+            peer.until_said("bye");
+        } else {
+            let (removed, _) = peer.until_said("removed");
+            let reason = removed["reason"].as_str().unwrap();
+            assert!(reason.contains("its proof is wrong"), "{reason}");
+        }
+        drop(peer);
+        send.end().expect(code);
+    }
 }

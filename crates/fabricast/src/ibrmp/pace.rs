@@ -27,8 +27,8 @@ const CUT: f64 = 0.7;
 /// The least part of what arrived before the cut that arrives after it if the receiver could not
 /// take more: midway between `CUT` and 1.
 const KEPT: f64 = (1.0 + CUT) / 2.0;
-/// After this many measurements a lower rate is tried again, if more is lost than is usual at
-/// first: on a busy host a trial may mislead.
+/// After this many measurements a lower rate is tried again, if more is lost than `USUAL_LOSS`: on
+/// a busy host a trial may mislead.
 const TRY_EVERY: u32 = 16;
 /// How much the rate rises after a measurement without unusual loss, before receivers have lost
 /// anything by it, and after that.

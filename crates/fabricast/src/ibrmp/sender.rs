@@ -107,8 +107,8 @@ struct Peer {
     offered: u64,
     /// Bytes that it has requested and not been sent.
     lacking: u64,
-    /// Whether a file was closed before the receiver had it, or the receiver could not store one.
-    lacks_file: bool,
+    /// Files that were closed before the receiver had them, or that it could not store.
+    lacks: BTreeSet<FileId>,
 }
 
 /// The sender of the files of a set.
@@ -230,7 +230,7 @@ impl FileSender {
             awaited: BTreeSet::new(),
             offered: 0,
             lacking: 0,
-            lacks_file: false,
+            lacks: BTreeSet::new(),
         };
         self.peers.insert(key, peer);
         self.keys.insert(joined.receiver, key);
@@ -289,7 +289,8 @@ impl FileSender {
         }
     }
 
-    /// A receiver says that it has stored a file. Returns whether that is so, and was awaited.
+    /// A receiver says that it has stored a file. Returns whether its proof is right. The file may
+    /// have been closed a moment before.
     pub fn stored(&mut self, key: PeerKey, file: u64, proof: &str) -> bool {
         let file = FileId(file);
         let (Some(peer), Some(fingerprint)) =
@@ -297,7 +298,9 @@ impl FileSender {
         else {
             return false;
         };
-        Fingerprint::is(&fingerprint.proof(peer.node), proof) && peer.awaited.remove(&file)
+        peer.awaited.remove(&file);
+        peer.lacks.remove(&file);
+        Fingerprint::is(&fingerprint.proof(peer.node), proof)
     }
 
     /// A receiver says that it will not have a file. Returns whether that was possible.
@@ -307,7 +310,9 @@ impl FileSender {
             return false;
         };
         peer.awaited.remove(&FileId(file));
-        peer.lacks_file |= !self.void.contains(&FileId(file));
+        if !self.void.contains(&FileId(file)) {
+            peer.lacks.insert(FileId(file));
+        }
         true
     }
 
@@ -315,7 +320,9 @@ impl FileSender {
     /// that it lacks it; and whether it lacks none.
     pub fn has_all(&self, key: PeerKey) -> (bool, bool) {
         let peer = self.peers.get(&key);
-        peer.map_or((true, false), |p| (p.awaited.is_empty(), !p.lacks_file))
+        peer.map_or((true, false), |p| {
+            (p.awaited.is_empty(), p.lacks.is_empty())
+        })
     }
 
     /// Bytes of the files that a receiver takes part in, as far as they have been multicast.
@@ -454,10 +461,13 @@ impl FileSender {
             .iter()
             .filter_map(|id| self.keys.get(id).copied())
             .collect();
+        let is_void = self.void.contains(&id);
         for key in &unfinished {
             if let Some(peer) = self.peers.get_mut(key) {
                 peer.awaited.remove(&id);
-                peer.lacks_file = true;
+                if !is_void {
+                    peer.lacks.insert(id);
+                }
                 peer.lacking = 0;
             }
         }
