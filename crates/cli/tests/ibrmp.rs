@@ -514,7 +514,7 @@ fn what_does_not_fit_is_refused() {
     );
 }
 
-/// A receiver learns of the protocol only when the transfer starts. It then gives up, and the sender
+/// A receiver learns of the protocol when the transfer starts. It then gives up, and the sender
 /// tells why.
 #[test]
 fn what_does_not_fit_at_a_receiver_ends_it() {
