@@ -327,7 +327,7 @@ pub struct Recv {
     ///
     /// Only within these directories, never beside them in DEST. What the sender leaves out
     /// (--exclude) is deleted, too.
-    #[arg(long, requires = "from")]
+    #[arg(long, requires = "from", conflicts_with_all = ["any", "name"])]
     pub delete: bool,
     /// List what --delete would delete, and receive nothing
     #[arg(long, requires = "delete")]

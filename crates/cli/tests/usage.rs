@@ -70,7 +70,17 @@ fn bad_usage_says_so() {
             2,
             "with --delete name a directory",
         ),
-        (&["recv", "x", "--any", "--delete"], 2, "--from"),
+        (
+            &["recv", "x", "--any", "--delete"],
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["recv", "x", "--name", "y", "--delete"],
+            2,
+            "cannot be used with",
+        ),
+        (&["recv", "x", "--delete"], 2, "--from"),
         (
             &["recv", "x"],
             2,

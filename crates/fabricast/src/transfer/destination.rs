@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::object::{
     BLOCK, Destination, DryRun, Kept, StreamWriter, Target, Tree, check_space, parent, safe_name,
 };
-use crate::setting::MAX_SIZE;
+use crate::setting::{FROM, MAX_SIZE};
 
 /// What stands for the path of a file that goes to a stream.
 const STREAM: &str = "-";
@@ -110,6 +110,11 @@ pub fn prepare(
         || is_stream && welcome.entries != 1
     {
         return Err(strange());
+    }
+    if found && options.delete {
+        return Err(Error::Usage(format!(
+            "only a sender that is named ({FROM}) may have anything deleted"
+        )));
     }
     if let Some(output) = &options.output {
         return match (welcome.entries, welcome.len, options.max_size) {
