@@ -11,6 +11,7 @@ use super::events::{FileFailure, Part, SendEvent, SendReport, State, Traffic};
 use super::objections::LATE;
 use super::plan::{Plan, group_address};
 use super::receiver_table::{Member, Stage};
+use super::telling::Sent;
 use super::{TICK, check};
 use crate::bootstrap::message::{Start, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
@@ -344,29 +345,13 @@ impl<'a> IbrmpSender<'a> {
             return self.fail(at, State::Failed, exit::PARTIAL, reason);
         }
         self.over(at, State::Verified, None);
-        let member = &self.admission.members[at];
-        self.admission.rendezvous.say(member.peer, ToReceiver::Bye);
-        self.admission.rendezvous.close(member.peer);
-        (self.tell)(SendEvent::Verified {
-            receiver: member.name(),
-            seconds: self.last,
-        });
+        (self.tell)(self.admission.part(at, self.last));
     }
 
     fn fail(&mut self, at: usize, state: State, code: u8, reason: String) {
         let reason = (self.options.net.wording)(&reason);
         self.over(at, state, Some(reason.clone()));
-        let member = &self.admission.members[at];
-        let removed = ToReceiver::Removed {
-            reason: reason.clone(),
-        };
-        self.admission.rendezvous.say(member.peer, removed);
-        self.admission.rendezvous.close(member.peer);
-        (self.tell)(SendEvent::Failed {
-            receiver: member.name(),
-            code,
-            reason,
-        });
+        (self.tell)(self.admission.dismiss(at, code, reason));
     }
 
     /// Ends the transfer for a receiver: nothing waits for it any more.
@@ -432,28 +417,12 @@ impl<'a> IbrmpSender<'a> {
                 member.placed = self.files.placed(member.peer);
             }
         }
-        let members = &self.admission.members;
-        let counted = members
-            .iter()
-            .filter(|m| m.active() && m.stage != Stage::Preparing || m.is_complete());
-        let mut placed: Vec<u64> = counted.map(|m| m.placed).collect();
-        placed.sort_unstable();
-        let at = |i: usize| placed.get(i).copied().unwrap_or(0);
-        (self.tell)(SendEvent::Progress {
+        (self.tell)(self.admission.progress(Sent {
             seconds: self.clock.0.elapsed().as_secs_f64(),
-            slowest: at(0),
-            median: at(placed.len() / 2),
-            fastest: at(placed.len().saturating_sub(1)),
             len: self.set.known_len(),
             rate: Some(self.files.rate()),
             repairs: self.files.messages().sent.data,
-            verified: members.iter().filter(|m| m.is_complete()).count(),
-            received: 0,
-            failed: members
-                .iter()
-                .filter(|m| !m.active() && !m.is_complete())
-                .count(),
-        });
+        }));
     }
 
     /// What has become of every receiver, and what was sent.

@@ -46,6 +46,7 @@ mod sender_session;
 mod slow;
 mod start_check;
 mod storing;
+mod telling;
 mod trouble;
 mod unanswered;
 

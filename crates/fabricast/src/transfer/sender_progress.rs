@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::ALL;
-use super::events::{Part, SendEvent, SendReport, State, Traffic};
-use super::receiver_table::Stage;
+use super::events::{Part, SendReport, Traffic};
+
 use super::sender_session::SenderSession;
+use super::telling::Sent;
 use crate::net::Net;
 use crate::transport::Transport;
 
@@ -43,31 +44,13 @@ impl SenderSession<'_> {
 
     pub(super) fn progress(&mut self) {
         self.count_receivers();
-        let members = &self.admission.members;
-        let mut placed: Vec<u64> = members
-            .iter()
-            .filter(|m| m.active() && m.stage != Stage::Preparing || m.is_complete())
-            .map(|m| m.placed)
-            .collect();
-        placed.sort_unstable();
         let counters = self.driver.node().counters();
-        let at = |i: usize| placed.get(i).copied().unwrap_or(0);
-        let count = |state| members.iter().filter(|m| m.ended(state)).count();
-        (self.tell)(SendEvent::Progress {
+        (self.tell)(self.admission.progress(Sent {
             seconds: self.clock.0.elapsed().as_secs_f64(),
-            slowest: at(0),
-            median: at(placed.len() / 2),
-            fastest: at(placed.len().saturating_sub(1)),
             len: self.set.known_len(),
             rate: self.driver.node().rate(ALL),
             repairs: counters.repairs_multicast + counters.repairs_unicast,
-            verified: count(State::Verified),
-            received: count(State::Received),
-            failed: members
-                .iter()
-                .filter(|m| !m.active() && !m.is_complete())
-                .count(),
-        });
+        }));
     }
 
     /// What has become of every receiver, and what was sent.

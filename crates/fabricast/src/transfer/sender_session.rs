@@ -567,14 +567,7 @@ impl<'a> SenderSession<'a> {
     fn complete(&mut self, at: usize, state: State) {
         let seconds = self.clock.0.elapsed().as_secs_f64();
         self.over(at, state, None);
-        let member = &self.admission.members[at];
-        self.admission.rendezvous.say(member.peer, ToReceiver::Bye);
-        self.admission.rendezvous.close(member.peer);
-        let receiver = member.name();
-        (self.tell)(match state {
-            State::Received => SendEvent::Received { receiver, seconds },
-            _ => SendEvent::Verified { receiver, seconds },
-        });
+        (self.tell)(self.admission.part(at, seconds));
     }
 
     /// Drops the packs of a stream that every receiver has proven.
@@ -592,17 +585,7 @@ impl<'a> SenderSession<'a> {
         }
         let reason = (self.options.net.wording)(&reason);
         self.over(at, state, Some(reason.clone()));
-        let member = &self.admission.members[at];
-        let removed = ToReceiver::Removed {
-            reason: reason.clone(),
-        };
-        self.admission.rendezvous.say(member.peer, removed);
-        self.admission.rendezvous.close(member.peer);
-        (self.tell)(SendEvent::Failed {
-            receiver: member.name(),
-            code,
-            reason,
-        });
+        (self.tell)(self.admission.dismiss(at, code, reason));
     }
 
     /// Ends the transfer for a receiver: nothing waits for it any more.

@@ -1,0 +1,73 @@
+//! What a sender tells its user and its receivers, whatever protocol the files go by.
+
+use super::admission::Admission;
+use super::events::{SendEvent, State};
+use super::receiver_table::Stage;
+use crate::bootstrap::message::ToReceiver;
+
+/// How far a sender is, beside what its receivers have.
+pub struct Sent {
+    /// Seconds since the start.
+    pub seconds: f64,
+    /// Length of all files in bytes; `None`: a stream that has not ended.
+    pub len: Option<u64>,
+    /// The rate in bytes per second, if there is one.
+    pub rate: Option<u64>,
+    /// Data packets sent again.
+    pub repairs: u64,
+}
+
+impl Admission<'_> {
+    /// How far the transfer is.
+    pub fn progress(&self, sent: Sent) -> SendEvent {
+        let members = &self.members;
+        let counted = members
+            .iter()
+            .filter(|m| m.active() && m.stage != Stage::Preparing || m.is_complete());
+        let mut placed: Vec<u64> = counted.map(|m| m.placed).collect();
+        placed.sort_unstable();
+        let at = |i: usize| placed.get(i).copied().unwrap_or(0);
+        let count = |state| members.iter().filter(|m| m.ended(state)).count();
+        let failed = members.iter().filter(|m| !m.active() && !m.is_complete());
+        SendEvent::Progress {
+            seconds: sent.seconds,
+            slowest: at(0),
+            median: at(placed.len() / 2),
+            fastest: at(placed.len().saturating_sub(1)),
+            len: sent.len,
+            rate: sent.rate,
+            repairs: sent.repairs,
+            verified: count(State::Verified),
+            received: count(State::Received),
+            failed: failed.count(),
+        }
+    }
+
+    /// Says goodbye to a receiver that has everything, since `seconds` after the start. Returns the
+    /// event that tells so.
+    pub fn part(&mut self, at: usize, seconds: f64) -> SendEvent {
+        let member = &self.members[at];
+        self.rendezvous.say(member.peer, ToReceiver::Bye);
+        self.rendezvous.close(member.peer);
+        let receiver = member.name();
+        match member.ended(State::Received) {
+            true => SendEvent::Received { receiver, seconds },
+            false => SendEvent::Verified { receiver, seconds },
+        }
+    }
+
+    /// Tells a receiver why the sender waits for it no more. Returns the event that tells so.
+    pub fn dismiss(&mut self, at: usize, code: u8, reason: String) -> SendEvent {
+        let member = &self.members[at];
+        let removed = ToReceiver::Removed {
+            reason: reason.clone(),
+        };
+        self.rendezvous.say(member.peer, removed);
+        self.rendezvous.close(member.peer);
+        SendEvent::Failed {
+            receiver: member.name(),
+            code,
+            reason,
+        }
+    }
+}
