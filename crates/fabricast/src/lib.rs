@@ -23,7 +23,7 @@
 //! use std::sync::mpsc;
 //!
 //! use fabricast::config::{NetOptions, RecvOptions, SendOptions};
-//! use fabricast::transfer::{SendEvent, recv, send};
+//! use fabricast::transfer::{SendEvent, Source, recv, send};
 //! use fabricast::interface::Interface;
 //!
 //! let dir = std::env::temp_dir().join(format!("fabricast-doc-{}", std::process::id()));
@@ -40,7 +40,8 @@
 //! let (tell, address) = mpsc::channel();
 //! std::thread::scope(|scope| {
 //!     let sender = scope.spawn(|| {
-//!         send(std::slice::from_ref(&source), &sending, &mut |event| {
+//!         let sources = Source::Paths(std::slice::from_ref(&source));
+//!         send(sources, &sending, &mut |event| {
 //!             if let SendEvent::Listening { address, .. } = event {
 //!                 let _ = tell.send(address.port());
 //!             }
