@@ -164,7 +164,12 @@ fn what_was_kept_is_believed_only_by_its_hashes() {
         std::fs::rename(path, outside).unwrap();
         symlink(outside, path).unwrap();
     };
-    let changes: [Change; 8] = [
+    let longer = |path: &Path| {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_len(60_000_000).unwrap();
+    };
+    let changes: [Change; 9] = [
+        &|_, partial, _| longer(partial),
         &|_, partial, _| bend(partial, 3_000_000),
         &|_, partial, _| std::fs::write(partial, "short").unwrap(),
         &|_, partial, _| std::fs::remove_file(partial).unwrap(),

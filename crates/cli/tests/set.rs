@@ -414,9 +414,20 @@ fn nothing_is_deleted_on_another_file_system() {
         eprintln!("skipped: this user cannot make a mount namespace");
         return;
     }
+    // A directory that is not in the set, and one that is.
+    for (at, why) in [
+        ("mount", "another file system: unmount it"),
+        ("empty", "another file system, in which nothing is deleted"),
+    ] {
+        stays_mounted(at, why);
+    }
+}
+
+/// A receiver that deletes, to which another file system is mounted at this place of its tree.
+fn stays_mounted(at: &str, why: &str) {
     let dir = Scratch::new();
     let top = tree(&dir);
-    let mount = dir.path("to/tree/mount");
+    let mount = dir.path("to/tree").join(at);
     std::fs::create_dir_all(&mount).unwrap();
     let (sender, address) = send(&[&top], &[]);
     let script = format!(
@@ -429,11 +440,7 @@ fn nothing_is_deleted_on_another_file_system() {
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script]);
     let end = Run::spawn(command).end().expect(2);
-    assert!(
-        end.stderr.contains("another file system: unmount it"),
-        "{}",
-        end.stderr
-    );
+    assert!(end.stderr.contains(why), "{}", end.stderr);
     assert!(end.stderr.ends_with("kept\n"), "{}", end.stderr);
     sender.end().expect(4);
 }

@@ -110,8 +110,13 @@ fn a_source_that_all_have_is_let_go() {
 
 /// A sender by the rule `demote` with two receivers, and a third one, which is slow.
 fn demoting(dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
+    demoting_at("30MB/s", dir, patience, args)
+}
+
+/// Like [`demoting`], at this rate.
+fn demoting_at(rate: &str, dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
     let source = dir.file("source", 60_000_000);
-    let fixed = ["--no-announce", "--min-receivers", "3", "--rate", "30MB/s"];
+    let fixed = ["--no-announce", "--min-receivers", "3", "--rate", rate];
     let rule = ["--slow", "demote", "--patience", patience];
     let (mut send, address) = sender(&source, &[&fixed[..], &rule].concat());
     let slow = receiver(&address, "slow", &dir.path("slow"), args);
@@ -160,6 +165,35 @@ fn one_that_is_far_behind_is_demoted_and_catches_up() {
         run.end().expect(0);
     }
     catches_up(&dir, send, slow);
+}
+
+/// A demoted receiver gets nothing until the others have everything. It does not give up.
+#[test]
+fn one_that_is_demoted_waits_for_its_turn() {
+    let dir = Scratch::new();
+    let args = ["--receive-timeout", "2s"];
+    let (mut send, slow, good) = demoting_at("10MB/s", &dir, "500ms", &args);
+    slow.signal(Signal::STOP);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    slow.signal(Signal::CONT);
+    for run in good {
+        run.end().expect(0);
+    }
+    catches_up(&dir, send, slow);
+}
+
+/// One that stays stopped is given up when it is to catch up.
+#[test]
+fn one_that_stays_stopped_is_dropped() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "1s", &[]);
+    slow.signal(Signal::STOP);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    for run in good {
+        run.end().expect(0);
+    }
+    assert_eq!(send.end().expect(4).result("slow")["state"], "dropped");
+    slow.signal(Signal::KILL);
 }
 
 /// One that is demoted and killed is lost, and the others have everything.

@@ -42,6 +42,8 @@ pub struct ReceiverPlan {
     pub node: NodeId,
     /// Where files go.
     pub destination: Destination,
+    /// The only name that a file may have; `None`: any that is a name here.
+    pub name: Option<String>,
     /// Number of files that the sender has offered.
     pub files: u64,
     /// Bytes of all these files together.
@@ -515,6 +517,9 @@ impl FileReceiver {
             return Err(Error::Usage(format!(
                 "the sender sends {text:?}, which is no name for a file here"
             )));
+        }
+        if self.plan.name.as_ref().is_some_and(|only| *only != text) {
+            return Err(absurd("a file of another name than it has announced"));
         }
         let mut file = UnprovenFile::new(destination.clone(), name.bytes(), len)?;
         check_space(&file.path(), len, self.plan.reserve)?;

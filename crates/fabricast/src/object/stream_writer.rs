@@ -84,6 +84,10 @@ impl StreamWriter {
             if offset != self.written {
                 return Err(absurd("pieces of a file that do not follow each other"));
             }
+            let stream = self.manifest.entries().first().map(|e| &e.kind) == Some(&Kind::Stream);
+            if stream && matches!(piece, Piece::Hole { .. }) {
+                return Err(absurd("a hole in a stream"));
+            }
             let end = offset + piece.size();
             let is_end = match self.manifest.entries().first().map(|e| &e.kind) {
                 Some(Kind::File(len)) if end > *len => {
@@ -218,7 +222,14 @@ mod tests {
 
     #[test]
     fn what_does_not_follow_is_not_written() {
-        let cases: [(Kind, &[Piece]); 6] = [
+        let hole = Piece::Hole {
+            file: 0,
+            offset: 0,
+            len: 1 << 60,
+            last: true,
+        };
+        let cases: [(Kind, &[Piece]); 7] = [
+            (Kind::Stream, &[hole]),
             (Kind::File(5), &[bytes(1, 4, true)]),
             (Kind::File(5), &[bytes(0, 5, false)]),
             (Kind::File(4), &[bytes(0, 5, true)]),

@@ -35,11 +35,19 @@ pub fn run(
 ) -> Result<RecvReport, Error> {
     let clock = Clock(Instant::now());
     fits(options)?;
+    if is_found && joined.welcome.tops > 1 {
+        return Err(Error::Usage(format!(
+            "the sender was found by its announcement of one name, and sends {} files by P3's \
+             protocol (ibrmp): name the sender",
+            joined.welcome.tops
+        )));
+    }
     let (welcome, start) = (joined.welcome, joined.start);
     let len = welcome.len.ok_or_else(strange)?;
     let plan = ReceiverPlan {
         node: NodeId(welcome.node),
         destination: destination::destination(options, is_found),
+        name: is_found.then_some(welcome.name),
         files: welcome.tops.into(),
         len,
         reserve: options.reserve,

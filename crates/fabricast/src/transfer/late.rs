@@ -156,7 +156,7 @@ impl SenderSession<'_> {
         }
         let member = &mut self.admission.members[at];
         (member.part, member.place) = (Part::Demoted, Place::Aside);
-        (member.complete, member.waited) = (None, Duration::ZERO);
+        (member.complete, member.waited, member.asked) = (None, Duration::ZERO, None);
         let node = member.node;
         self.admission
             .rendezvous
@@ -232,6 +232,7 @@ impl SenderSession<'_> {
         let packs = self.packs.0;
         let member = &mut self.admission.members[at];
         (member.place, member.has_said) = (Place::Member, false);
+        member.asked = Some(Instant::now());
         (member.lacks, member.sent) = (Lacks::before(packs), 0);
         let is_told = std::mem::replace(&mut member.knows_end, self.root.is_some());
         let peer = member.peer;
@@ -260,6 +261,7 @@ impl SenderSession<'_> {
         }
         member.has_said = !more;
         if !more {
+            member.asked = None;
             let lacking = self.catch_up.lacking(&member.lacks);
             (self.tell)(SendEvent::CatchingUp {
                 receiver: member.name(),

@@ -612,7 +612,8 @@ impl<'a> ReceiverSession<'a> {
         match self.phase {
             Phase::Receiving => {
                 let arrived = self.driver.node().counters().received;
-                if arrived != self.progress.1 {
+                // Outside the group nothing comes until all packs have been sent.
+                if arrived != self.progress.1 || self.catching_up.is_outside() {
                     self.progress = (now, arrived);
                 } else if self.repair.is_some() || !self.storing.is_busy() {
                     silence(now - self.progress.0, self.options)?;

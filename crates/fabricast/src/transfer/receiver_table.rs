@@ -195,6 +195,8 @@ pub struct Member {
     pub lacks: Lacks,
     /// Whether it has said what it lacks.
     pub has_said: bool,
+    /// Since when it is a member and has not said that.
+    pub asked: Option<Instant>,
     /// Packs of a stream that it has proven: all before this number.
     pub proven: u32,
     /// Since when the sender keeps as much of a stream as it may because this receiver has not
@@ -244,6 +246,7 @@ impl Member {
             place: Place::Member,
             lacks: Lacks::default(),
             has_said: true,
+            asked: None,
             proven: 0,
             unproven: None,
             sent: 0,
@@ -334,8 +337,9 @@ impl Member {
         };
         let limit = patience.max(PATIENCE_STORING);
         let proving = self.unproven.map(|since| stands(since, limit));
+        let saying = self.asked.map(|since| stands(since, patience));
         let all = std::iter::once(placing).chain(told.into_iter().flatten());
-        all.chain(proving)
+        all.chain(proving).chain(saying)
     }
 
     /// The receiver's line of the table.

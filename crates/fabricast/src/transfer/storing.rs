@@ -148,7 +148,9 @@ impl Storing {
                         waker.wake();
                     };
                     if let Err(error) = work.work(job, &mut tell) {
-                        work.target.discard();
+                        if is_final(&error) {
+                            work.target.discard();
+                        }
                         tell(Stored::Failed(error), Vec::new());
                         return;
                     }
@@ -419,6 +421,12 @@ impl Work {
             self.blocks += 1;
         }
     }
+}
+
+/// Whether another run would fail, too, or what is kept for it is in the way. A disk that fails may
+/// work later, and a user can mend a wrong use.
+fn is_final(error: &Error) -> bool {
+    !matches!(error, Error::Io { .. } | Error::Usage(_))
 }
 
 /// The error for a sender whose manifest is not that of its offer.

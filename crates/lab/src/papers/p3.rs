@@ -159,7 +159,7 @@ fn large(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     let rows = effort.each(&RECEIVERS, |&n| {
         let ibrmp = bed.files(n, vec![len], 0.0)?.time;
         let direct = bed.connections(Shape::Direct, n, len);
-        // The pipeline fills once, in a time that is not multiplied with the data.
+        // The pipeline fills anew for each part, which is short beside the part.
         let chain = bed.connections(Shape::Chain, n, CHAIN);
         let chain = chain.as_secs_f64() * (all / CHAIN) as f64;
         let [ibrmp, direct] = [ibrmp, direct].map(|time| time.as_secs_f64() * times);

@@ -17,7 +17,8 @@ impl Tree {
     pub(super) fn mode(&self, entry: u32) -> Mode {
         let e = self.entry(entry);
         let mut mode = u32::from(e.mode);
-        if !self.destination.is_privileged {
+        // A sender that was found may be anybody.
+        if !self.destination.is_privileged || self.destination.is_tame {
             mode &= 0o777;
         }
         if self.destination.is_tame {
@@ -90,7 +91,7 @@ impl Tree {
     pub(super) fn set_metadata(
         &self,
         entry: u32,
-        mode: Mode,
+        mut mode: Mode,
         file: impl AsFd,
     ) -> Result<(), Error> {
         let file = file.as_fd();
@@ -100,6 +101,12 @@ impl Tree {
                 Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
                 Err(e) => return Err(self.error(entry, "giving away", e)),
             }
+        }
+        // What runs as its owner at the sender must not run as another user here.
+        let owner = self.entry(entry).owner;
+        let is_its = sys::fstat(file).is_ok_and(|there| (there.st_uid, there.st_gid) == owner);
+        if !is_its && self.entry(entry).kind != Kind::Directory {
+            mode.remove(Mode::SUID | Mode::SGID);
         }
         self.set_attributes(entry, file)?;
         disk::set_mode(file, mode)

@@ -307,6 +307,14 @@ impl Tree {
         ranges: Ranges,
     ) -> Result<(), Error> {
         let name = self.id.as_ref().map(|id| partial_name(id, entry).into());
+        // Nobody proves bytes behind the end.
+        let len = file.metadata().map_or(0, |there| there.len());
+        if let Kind::File(most) = self.entry(entry).kind
+            && len > most
+        {
+            let cut = disk::set_len(&file, most);
+            cut.map_err(|e| self.error(entry, "shortening", e))?;
+        }
         let partial = Partial {
             entry,
             file,

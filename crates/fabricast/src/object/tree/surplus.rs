@@ -68,8 +68,15 @@ fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Sur
         let fails = |e: Errno| Error::io(format!("reading {}", shown(&to.root.join(&path))), e);
         let directory = match open(root, &path) {
             Ok(directory) => directory,
-            // It is not there yet, a link has its place, or it is another file system's.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => continue,
+            // It is not there yet, or a link has its place.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(Errno::XDEV) => {
+                return Err(Error::Usage(format!(
+                    "{} is another file system, in which nothing is deleted: unmount it, or \
+                     delete nothing",
+                    shown(&to.root.join(&path))
+                )));
+            }
             Err(e) => return Err(fails(e)),
         };
         let wanted = wanted.get(&number).map_or(&[][..], Vec::as_slice);

@@ -256,7 +256,13 @@ fn a_sender_that_may_be_anybody_gets_no_wide_permissions() {
         entry(TOP, "top", Kind::File(0), 0o777),
         entry(TOP, "name", Kind::HardLink(2), 0o755),
     ];
-    let modes = |is_tame, is_privileged, umask| {
+    let user = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let modes_of = |owner, is_tame, is_privileged, umask| {
+        let mut entries = entries.clone();
+        entries[1].owner = owner;
         let dir = scratch();
         let mut tree = tree(&dir);
         tree.destination.is_tame = is_tame;
@@ -273,10 +279,16 @@ fn a_sender_that_may_be_anybody_gets_no_wide_permissions() {
         std::fs::remove_dir_all(dir).unwrap();
         modes
     };
+    let modes = |is_tame, is_privileged, umask| modes_of(user, is_tame, is_privileged, umask);
     assert_eq!(modes(true, false, 0), [0o755, 0o755, 0o644, 0o644]);
     assert_eq!(modes(true, false, 0o077), [0o700, 0o700, 0o600, 0o600]);
+    assert_eq!(modes(true, true, 0), [0o755, 0o755, 0o644, 0o644]);
     assert_eq!(modes(false, false, 0o077), [0o777, 0o777, 0o755, 0o777]);
     assert_eq!(modes(false, true, 0o077), [0o1777, 0o6777, 0o755, 0o777]);
+    // What would run as its owner does not run as another user.
+    let nobody = (u32::MAX, u32::MAX);
+    let of_nobody = modes_of(nobody, false, true, 0o077);
+    assert_eq!(of_nobody, [0o1777, 0o777, 0o755, 0o777]);
 }
 
 #[test]
