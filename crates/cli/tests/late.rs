@@ -123,14 +123,13 @@ fn one_that_is_killed_while_it_catches_up_is_lost() {
 fn a_sender_that_gives_up_tells_late_receivers() {
     let dir = Scratch::new();
     let source = dir.file("source", SIZE);
-    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let args = [&steady("1")[..], &["--slow", "demote", "--patience", "1s"]].concat();
+    let (mut sender, address) = common::sender(&source, &args);
     let first = receiver(&address, "first", &dir.path("first"), &[]);
     sender.until_share(20);
     let late = receiver(&address, "late", &dir.path("late"), &[]);
     sender.until("catching_up", |_| true);
-    // What is left of the stream fits into the window, so nobody waits for the late receiver. It is
-    // behind, however long the other takes.
-    sender.until_share(50);
+    // It is demoted, so nobody waits for it, and it is behind however long the other takes.
     late.signal(Signal::STOP);
     first.end().expect(0);
     sender.until("verified", |_| true);
@@ -158,6 +157,25 @@ fn one_that_is_not_prepared_at_the_start_comes_late() {
     late.say(json!({"say": "failed", "code": 1, "reason": "that is all"}));
     first.end().expect(0);
     assert_eq!(sender.end().expect(4).result("late")["state"], "failed");
+}
+
+/// A receiver may prove what it has for longer than the sender waits for others.
+#[test]
+fn a_sender_waits_for_one_that_proves_what_it_has() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let args = ["--no-announce", "--start-timeout", "500ms"];
+    let (sender, address) = common::sender(&source, &args);
+    let mut peer = Peer::hello(&address, "r", able());
+    peer.until("welcome");
+    for _ in 0..3 {
+        peer.say(json!({"say": "preparing"}));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    peer.say(json!({"say": "prepared"}));
+    peer.until("start");
+    peer.say(json!({"say": "failed", "code": 1, "reason": "that is all"}));
+    assert_eq!(sender.end().expect(4).result("r")["state"], "failed");
 }
 
 /// The members of a hello of a receiver that can take part in any transfer.

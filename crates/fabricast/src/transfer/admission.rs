@@ -165,12 +165,13 @@ impl<'a> Admission<'a> {
                 first = Some(now);
             }
             let since_first = first.map_or_else(Default::default, |t| now - t);
-            let rule = &self.options.start;
-            match rule.decide(now - began, since_first, present) {
+            match self.options.start.decide(now - began, since_first, present) {
                 Verdict::Start => {
                     self.close_doors(tell);
                     return Ok(());
                 }
+                // One that proves what it has has a limit of its own.
+                Verdict::GiveUp if self.members.len() > self.joining().count() => {}
                 Verdict::GiveUp => return Err(self.too_few()),
                 Verdict::Wait => {}
             }
