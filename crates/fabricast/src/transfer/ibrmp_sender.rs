@@ -27,7 +27,7 @@ use crate::transport::Transport;
 /// Control messages that are handled in one step, so that they do not hold up the data.
 const HEARD: usize = 256;
 /// The least patience with a receiver that proves and stores its files after the last one.
-const PATIENCE_STORING: Duration = Duration::from_secs(60);
+const PATIENCE_LAST: Duration = Duration::from_secs(60);
 
 /// Whether this is the name of P3's protocol, which has no variants.
 ///
@@ -92,20 +92,9 @@ impl<'a> IbrmpSender<'a> {
         tell: &'a mut dyn FnMut(SendEvent),
     ) -> IbrmpSender<'a> {
         let (mut files, plan) = opened;
-        tell(SendEvent::Starting {
-            receivers: admission.members.len(),
-            group: plan.start.group.clone(),
-            root: plan.start.root,
-            interface: plan.interface.clone(),
-            payload_size: plan.start.payload_size,
-            window: plan.start.window,
-        });
-        let now = Instant::now();
+        let now = admission.start(&plan, tell);
         for member in &mut admission.members {
-            (member.since, member.heard) = (now, now);
-        }
-        admission.say_active(&ToReceiver::Start(plan.start.clone()));
-        for member in &admission.members {
+            member.since = now;
             files.join(member.peer, member.node, &admission.rendezvous);
         }
         IbrmpSender {
@@ -398,7 +387,7 @@ impl<'a> IbrmpSender<'a> {
             let (limit, what) = match member.stage {
                 Stage::Joining => (patience, "it was not ready to receive"),
                 Stage::Receiving if member.knows_end => (
-                    patience.max(PATIENCE_STORING),
+                    patience.max(PATIENCE_LAST),
                     "all files were sent, and it said nothing",
                 ),
                 _ => continue,

@@ -99,20 +99,7 @@ impl<'a> SenderSession<'a> {
         waker: Waker,
         tell: &'a mut dyn FnMut(SendEvent),
     ) -> SenderSession<'a> {
-        tell(SendEvent::Starting {
-            receivers: admission.members.len(),
-            group: plan.start.group.clone(),
-            root: plan.start.root,
-            interface: plan.interface.clone(),
-            payload_size: plan.start.payload_size,
-            window: plan.start.window,
-        });
-        let now = Instant::now();
-        for member in &mut admission.members {
-            member.heard = now; // until now the receiver had nothing to say
-        }
-        let start = ToReceiver::Start(plan.start.clone());
-        admission.say_active(&start);
+        let now = admission.start(&plan, tell);
         SenderSession {
             admission,
             driver,

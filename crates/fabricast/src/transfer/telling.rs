@@ -1,7 +1,10 @@
 //! What a sender tells its user and its receivers, whatever protocol the files go by.
 
+use std::time::Instant;
+
 use super::admission::Admission;
 use super::events::{SendEvent, State};
+use super::plan::Plan;
 use super::receiver_table::Stage;
 use crate::bootstrap::message::ToReceiver;
 
@@ -18,6 +21,25 @@ pub struct Sent {
 }
 
 impl Admission<'_> {
+    /// Tells everybody that the transfer starts. Returns the time of that.
+    pub fn start(&mut self, plan: &Plan, tell: &mut dyn FnMut(SendEvent)) -> Instant {
+        let start = &plan.start;
+        tell(SendEvent::Starting {
+            receivers: self.members.len(),
+            group: start.group.clone(),
+            root: start.root,
+            interface: plan.interface.clone(),
+            payload_size: start.payload_size,
+            window: start.window,
+        });
+        let now = Instant::now();
+        for member in &mut self.members {
+            member.heard = now; // until now the receiver had nothing to say
+        }
+        self.say_active(&ToReceiver::Start(start.clone()));
+        now
+    }
+
     /// How far the transfer is.
     pub fn progress(&self, sent: Sent) -> SendEvent {
         let members = &self.members;

@@ -15,8 +15,6 @@ pub(super) struct Group {
     pub(super) ready: bool,
     pub(super) reason: Option<Refusal>,
     pub(super) counted: bool,
-    /// Whether the coordinator is yet to be told of the group.
-    pub(super) untold: bool,
     /// Bytes sent since the last report.
     pub(super) bytes: u64,
     pub(super) created: Time,

@@ -103,7 +103,6 @@ impl Holder {
             ready: !(basic && wants),
             reason: None,
             counted: !lowest,
-            untold: tells,
             bytes: 0,
             created: now,
             used: None,
@@ -111,9 +110,10 @@ impl Holder {
         let by = self.select(&group.hosts);
         let ready = group.ready;
         self.groups.insert(id, group);
-        match from_pool {
-            true => _ = self.untold.insert((now + FIRST_USE, id)),
-            false => self.tell_of(id),
+        match (tells, from_pool) {
+            (true, true) => _ = self.untold.insert((now + FIRST_USE, id)),
+            (true, false) => self.tell_created(id),
+            (false, _) => {}
         }
         if !ready {
             self.early.insert((now + READY, id));
@@ -132,12 +132,18 @@ impl Holder {
         true
     }
 
-    /// Tells the coordinator of a group, unless it has been told.
+    /// Tells the coordinator of a group that has taken its address from the pool, unless it knows
+    /// of the group.
     pub(in crate::group) fn tell_of(&mut self, id: GroupId) {
-        if let Some(group) = self.groups.get_mut(&id)
-            && core::mem::take(&mut group.untold)
-        {
-            self.untold.remove(&(group.created + FIRST_USE, id));
+        let created = self.groups.get(&id).map(|group| group.created);
+        if created.is_some_and(|created| self.untold.remove(&(created + FIRST_USE, id))) {
+            self.tell_created(id);
+        }
+    }
+
+    /// Tells the coordinator of a group.
+    pub(super) fn tell_created(&mut self, id: GroupId) {
+        if let Some(group) = self.groups.get(&id) {
             let (hosts, grant) = (group.hosts.clone(), group.grant);
             self.tell(Message::Created {
                 group: id,

@@ -69,7 +69,7 @@ impl Holder {
             && until <= now
         {
             self.untold.pop_first();
-            self.tell_of(id);
+            self.tell_created(id);
         }
         let until = |set: &BTreeSet<(Time, _)>| set.first().map_or(Time::NEVER, |&(at, _)| at);
         let groups = until(&self.early).min(until(&self.untold));

@@ -10,7 +10,6 @@ use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 use tracing::{debug, info, warn};
 
 use super::Engine;
-
 use super::groups::PROVE;
 use super::memberships::Became;
 use super::speaker::{OwnGroup, REPORT, Speaker};
@@ -130,19 +129,17 @@ impl<O: Divisible> Engine<O> {
 
     /// A group is about to be used.
     pub(super) fn uses_address(&mut self, now: Time, group: GroupId) {
-        self.begins_to_own(now, group, None);
-        let Some(speaker) = &mut self.speaker else {
-            return;
-        };
-        if let Some(known) = speaker.groups.get_mut(&group)
+        if let Some(speaker) = &mut self.speaker
+            && let Some(known) = speaker.groups.get_mut(&group)
             && known.uses < 2
         {
             known.uses += 1;
-            if known.uses == 2 {
-                speaker.host.used_again(now, group);
-                speaker.wake = now;
-                self.wake = Some(now);
+            if known.uses == 1 {
+                return self.begins_to_own(now, group, None);
             }
+            speaker.host.used_again(now, group);
+            speaker.wake = now;
+            self.wake = Some(now);
         }
     }
 
@@ -251,9 +248,7 @@ impl<O: Divisible> Engine<O> {
             return Some(speaker.min(granted)).filter(|&wake| wake != Time::NEVER);
         }
         let mut speaker = self.speaker.take();
-        if let Err(error) = self.hear_subnet(now, speaker.as_mut()) {
-            warn!(%error, "groups of an address that cannot be joined are served by unicast");
-        }
+        self.tell_machine(now, speaker.as_mut());
         if let Some(speaker) = &mut speaker {
             self.address_by(now, speaker);
         }
@@ -345,7 +340,7 @@ impl<O: Divisible> Engine<O> {
                 .join_anew(now, (id, at), &mut self.networks),
             false => self.memberships.join(now, (id, at)),
         }
-        self.tell_machine(now, speaker);
+        self.tell_machine(now, Some(speaker));
     }
 
     fn leaves_address(&mut self, now: Time, speaker: &mut Speaker, id: AddressId) {
@@ -353,12 +348,12 @@ impl<O: Divisible> Engine<O> {
             Some(at) => self.memberships.leave(now, (id, at), &mut self.networks),
             None => speaker.host.left(now, id),
         }
-        self.tell_machine(now, speaker);
+        self.tell_machine(now, Some(speaker));
     }
 
-    /// Tells the machine what has become of memberships.
-    fn tell_machine(&mut self, now: Time, speaker: &mut Speaker) {
-        if let Err(error) = self.hear_subnet(now, Some(speaker)) {
+    /// Tells the machine, if there is one, what has become of memberships.
+    fn tell_machine(&mut self, now: Time, speaker: Option<&mut Speaker>) {
+        if let Err(error) = self.hear_subnet(now, speaker) {
             warn!(%error, "groups of an address that cannot be joined are served by unicast");
         }
     }
