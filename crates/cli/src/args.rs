@@ -326,7 +326,8 @@ pub struct Recv {
     /// Delete what is in the directories that are sent and is not sent, when all is there
     ///
     /// Only within these directories, never beside them in DEST. What the sender leaves out
-    /// (--exclude) is deleted, too.
+    /// (--exclude) is deleted, too. With --force also what is a directory here and none there, or
+    /// the other way round.
     #[arg(long, requires = "from", conflicts_with_all = ["any", "name"])]
     pub delete: bool,
     /// List what --delete would delete, and receive nothing

@@ -256,6 +256,7 @@ impl<'a> Copy<'a> {
                 (args.start_timeout + MARGIN).as_secs()
             )
             .into(),
+            format!("--receive-timeout={}ms", args.receive_timeout.as_millis()).into(),
         ];
         let flags = [
             (args.force, "--force"),

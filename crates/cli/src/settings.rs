@@ -3,9 +3,10 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 24] = [
+const OPTIONS: [(&str, &str); 25] = [
     (setting::ACCEPT, "--name"),
     (setting::DATAGRAM, "--datagram"),
+    (setting::DELETE, "--delete"),
     (setting::ADMITTED_DATAGRAM, "--datagram-min"),
     (setting::FILES_AT_ONCE, "--files-at-once"),
     (setting::FROM, "--from"),

@@ -61,6 +61,19 @@ fn hosts_get_standard_input() {
     }
 }
 
+#[test]
+fn a_copy_says_how_long_its_receivers_wait_for_data() {
+    let hosts = Hosts::new(&["a"]);
+    let args = ["--json", "--name", "x", "--receive-timeout", "300ms"];
+    let mut command = hosts.command(Path::new("-"), "a:out", &args);
+    // Nothing ever comes by this pipe.
+    let (read, _write) = std::io::pipe().unwrap();
+    command.stdin(read);
+    let end = Run::fed(command).end().expect(4);
+    let lines = host(&end, "a")["lines"].to_string();
+    assert!(lines.contains("--receive-timeout"), "{lines}");
+}
+
 /// The options for what is deleted and set go to the receivers.
 #[test]
 fn hosts_become_equal_to_the_source() {

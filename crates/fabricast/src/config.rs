@@ -406,7 +406,8 @@ pub struct RecvOptions {
     pub attributes: bool,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
-    /// Whether what is in directories of the set and not in the set is deleted at the end.
+    /// Whether what is in directories of the set and not in the set is deleted at the end. With
+    /// `overwrite`, what has another type than an entry of the set is deleted to make way for it.
     pub delete: bool,
     /// Whether to tell only what would be deleted, and to receive nothing.
     pub dry_run: bool,

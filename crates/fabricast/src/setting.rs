@@ -15,6 +15,8 @@ pub const ACCEPT: &str = "`RecvOptions::accept`";
 pub const DATAGRAM: &str = "`NetOptions::datagram`";
 /// Name in messages of [`SendOptions::datagram_min`](crate::config::SendOptions::datagram_min).
 pub const ADMITTED_DATAGRAM: &str = "`SendOptions::datagram_min`";
+/// Name in messages of [`RecvOptions::delete`](crate::config::RecvOptions::delete).
+pub const DELETE: &str = "`RecvOptions::delete`";
 /// Name in messages of [`SendOptions::files_at_once`](crate::config::SendOptions::files_at_once).
 pub const FILES_AT_ONCE: &str = "`SendOptions::files_at_once`";
 /// Name in messages of [`RecvOptions::from`](crate::config::RecvOptions::from).
@@ -73,9 +75,10 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 25] = [
     ACCEPT,
     DATAGRAM,
+    DELETE,
     ADMITTED_DATAGRAM,
     FILES_AT_ONCE,
     FROM,

@@ -99,7 +99,7 @@ pub struct Copy {
     #[arg(short, long, help_heading = "Receivers")]
     pub force: bool,
     /// Delete what is in the directories that are sent and is not sent, when all is there
-    #[arg(long)]
+    #[arg(long, help_heading = "Receivers")]
     pub delete: bool,
     /// On the hosts, do not wait until the files are on the disk (fsync)
     #[arg(long, help_heading = "Receivers")]
@@ -108,6 +108,15 @@ pub struct Copy {
     /// least 64M]
     #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Receivers")]
     pub reserve: Option<u64>,
+    /// On the hosts, give up if no data has arrived for this long; 0 waits for ever
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::duration,
+        default_value = "10m",
+        help_heading = "Receivers",
+    )]
+    pub receive_timeout: Duration,
     #[command(flatten)]
     pub how: Sending,
 }

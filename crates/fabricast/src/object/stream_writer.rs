@@ -4,8 +4,11 @@
 //! *received* the file; nobody can *verify* what has become of it.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::give_way;
 use super::manifest::{Kind, Manifest};
@@ -23,6 +26,26 @@ pub struct StreamWriter {
     written: u64,
     /// Whether the file's last byte is written.
     is_complete: bool,
+}
+
+/// Writes bytes, and waits where the file takes none at the moment: whoever shares a pipe or a
+/// terminal may have made it non-blocking.
+fn write_all(mut out: &File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match out.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                match poll(&mut [PollFd::new(out, PollFlags::OUT)], None) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn absurd(what: &str) -> Error {
@@ -115,8 +138,7 @@ impl StreamWriter {
     fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
         for part in bytes.chunks(WRITTEN) {
             give_way();
-            let mut out = &*self.out;
-            out.write_all(part).map_err(|e| match e.kind() {
+            write_all(&self.out, part).map_err(|e| match e.kind() {
                 ErrorKind::BrokenPipe => Error::io(
                     format!(
                         "what reads standard output has closed it, after at least {} bytes",
@@ -190,6 +212,23 @@ mod tests {
             len,
             last,
         }
+    }
+
+    #[test]
+    fn a_pipe_that_does_not_block_is_waited_for() {
+        let (mut out, mut read) = piped();
+        rustix::io::ioctl_fionbio(&*out.out, true).unwrap();
+        out.add_page(&page(Kind::File(1_000_000))).unwrap();
+        let content = pattern(1_000_000);
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            read.read_to_end(&mut all).unwrap();
+            all
+        });
+        out.write(&[bytes(0, 1_000_000, true)], &content).unwrap();
+        out.finish().unwrap();
+        drop(out);
+        assert!(reader.join().unwrap() == content);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The file operations by which a receiver changes the disk, and no others do. Tests record them,
-//! to find out what a power cut leaves (`tests/power_cut`).
+//! to find out what a power cut leaves (`tests/power_cut`), except those that change owners,
+//! extended attributes, and entries that are neither files nor directories.
 
 use std::fs::File;
 use std::io;
@@ -8,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    self as sys, AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags,
-    Timestamps, XattrFlags,
+    self as sys, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags,
+    ResolveFlags, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 
@@ -130,6 +131,31 @@ pub fn special(what: Special) -> (FileType, sys::Dev) {
 pub fn make_special(what: Special, directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
     let (kind, device) = special(what);
     sys::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
+}
+
+/// Gives a file or directory to a user and a group.
+pub fn give(file: impl AsFd, (user, group): (Option<Uid>, Option<Gid>)) -> Result<(), Errno> {
+    sys::fchown(file, user, group)
+}
+
+/// Gives an entry of a directory to a user and a group. A link is not followed.
+pub fn give_entry(
+    directory: &OwnedFd,
+    name: &Path,
+    (user, group): (Option<Uid>, Option<Gid>),
+) -> Result<(), Errno> {
+    sys::chownat(directory, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Sets the times of an entry of a directory. A link is not followed.
+pub fn set_entry_times(directory: &OwnedFd, name: &Path, times: &Timestamps) -> Result<(), Errno> {
+    sys::utimensat(directory, name, times, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Sets the permissions of an entry that is no link and that is open by its path alone.
+pub fn set_path_mode(opened: &OwnedFd, mode: Mode) -> Result<(), Errno> {
+    // Such a descriptor can be changed by its own path.
+    sys::chmod(format!("/proc/self/fd/{}", opened.as_raw_fd()), mode)
 }
 
 /// Sets an extended attribute of a file or directory, unless it has this value.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -74,11 +74,11 @@ impl Tree {
             })?;
         }
         let (name, times) = (self.name(entry), self.times(entry));
-        if let Some((user, group)) = self.owner(entry) {
-            let _ = sys::chownat(&*directory, &name, user, group, AtFlags::SYMLINK_NOFOLLOW);
+        if let Some(owner) = self.owner(entry) {
+            let _ = disk::give_entry(&directory, &name, owner);
         }
         // Not every file system keeps times of links.
-        let _ = sys::utimensat(&*directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        let _ = disk::set_entry_times(&directory, &name, &times);
         Ok(())
     }
 
@@ -93,13 +93,12 @@ impl Tree {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = sys::openat(&*directory, &name, flags, Mode::empty());
         let opened = opened.map_err(|e| self.error(entry, "opening", e))?;
-        if let Some((user, group)) = self.owner(entry) {
-            let _ = sys::chownat(&opened, "", user, group, AtFlags::EMPTY_PATH);
+        if let Some(owner) = self.owner(entry) {
+            let _ = disk::give_entry(&directory, &name, owner);
         }
-        // What is open by its path alone can be changed by the path of the descriptor.
-        let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-        let _ = sys::utimensat(&*directory, &name, &times, AtFlags::SYMLINK_NOFOLLOW);
-        sys::chmod(path, self.mode(entry)).map_err(|e| self.error(entry, "setting mode of", e))
+        let _ = disk::set_entry_times(&directory, &name, &times);
+        disk::set_path_mode(&opened, self.mode(entry))
+            .map_err(|e| self.error(entry, "setting mode of", e))
     }
 
     fn make_link(&mut self, entry: u32, to: u32) -> Result<(), Error> {
@@ -127,6 +126,7 @@ impl Tree {
     ) -> Result<(), Error> {
         let name = self.name(entry);
         self.touched.insert(self.entry(entry).parent);
+        self.make_way(entry, directory, &name)?;
         match make(&name) {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) if self.may_replace(entry) => {
@@ -163,7 +163,7 @@ impl Tree {
             return Ok(());
         }
         if changed.len() > FLUSHED || self.flushes_all {
-            return disk::flush_all(&self.root).map_err(|e| {
+            return self.file_systems.flush().map_err(|e| {
                 Error::io(format!("flushing {}", self.destination.root.display()), e)
             });
         }

@@ -95,8 +95,8 @@ impl Tree {
         file: impl AsFd,
     ) -> Result<(), Error> {
         let file = file.as_fd();
-        if let Some((user, group)) = self.owner(entry) {
-            match sys::fchown(file, user, group) {
+        if let Some(owner) = self.owner(entry) {
+            match disk::give(file, owner) {
                 // A user namespace may not know that owner.
                 Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
                 Err(e) => return Err(self.error(entry, "giving away", e)),

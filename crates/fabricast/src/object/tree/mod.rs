@@ -7,6 +7,7 @@
 
 mod disk;
 mod ending;
+mod file_systems;
 mod journal;
 mod kept;
 mod metadata;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use self::file_systems::FileSystems;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
@@ -43,6 +45,8 @@ use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, LEN_MAX, Secret, give_way, safe_name};
 use crate::error::Error;
+use crate::setting::{DELETE, OVERWRITE};
+use crate::text::shown;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
 const BATCH: usize = 256;
@@ -80,6 +84,11 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// Whether what has another type than an entry of the set is deleted to make way for it.
+    fn replaces_all(&self) -> bool {
+        self.overwrite && self.deletes
+    }
+
     fn open(&self) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         sys::open(&self.root, flags, Mode::empty())
@@ -120,6 +129,7 @@ pub struct Tree {
     flushes_all: bool,
     /// Complete files that have no name yet.
     batch: Vec<Partial>,
+    file_systems: FileSystems,
     /// The directory that was opened last.
     last_directory: Option<(u32, Arc<OwnedFd>)>,
     /// Directories that got names.
@@ -156,10 +166,14 @@ fn absurd(what: &str) -> Error {
 impl Tree {
     /// Opens the destination; the manifest comes by [`Tree::add_page`].
     pub fn new(destination: Destination) -> Result<Tree, Error> {
-        let root = destination.open()?;
+        let root = Arc::new(destination.open()?);
+        let mut file_systems = FileSystems::default();
+        file_systems
+            .add(&root)
+            .map_err(|e| Error::io(format!("looking at {}", shown(&destination.root)), e))?;
         Ok(Tree {
             destination,
-            root: Arc::new(root),
+            root,
             manifest: Manifest::default(),
             starts: Vec::new(),
             stream_len: None,
@@ -175,6 +189,7 @@ impl Tree {
             named: BTreeMap::new(),
             flushes_all: false,
             batch: Vec::new(),
+            file_systems,
             last_directory: None,
             touched: BTreeSet::new(),
             deleted: 0,
@@ -263,6 +278,9 @@ impl Tree {
         }
         let opened = self.beneath(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let opened = Arc::new(opened);
+        self.file_systems
+            .add(&opened)
+            .map_err(|e| self.error(parent, "looking at", e))?;
         self.last_directory = Some((parent, opened.clone()));
         Ok(opened)
     }
@@ -364,29 +382,61 @@ impl Tree {
         }
         let directory = self.directory_of(entry)?;
         let name = self.name(entry);
-        if is_directory {
-            match disk::make_directory(&directory, &name) {
-                Ok(()) => {
-                    self.touched.insert(self.entry(entry).parent);
-                    return Ok(());
-                }
-                Err(Errno::EXIST) => {}
-                Err(e) => return Err(self.error(entry, "making", e)),
+        let there = match sys::statat(&*directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => None,
+            Err(e) => return Err(self.error(entry, "looking at", e)),
+            Ok(there) => Some(there),
+        };
+        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
+        match (is_directory, there, kind) {
+            (false, None, _) | (true, _, Some(FileType::Directory)) => Ok(()),
+            (true, None, _) => self.make_directory(entry, &directory),
+            (true, Some(_), _) if self.replaces_all(entry) => {
+                disk::unlink(&directory, &name, false)
+                    .map_err(|e| self.error(entry, "deleting", e))?;
+                self.make_directory(entry, &directory)
             }
+            (false, _, Some(FileType::Directory)) if self.replaces_all(entry) => Ok(()),
+            (true, Some(_), _) if self.destination.overwrite => Err(Error::Usage(format!(
+                "{} is a directory at the sender and none here: move it away, or have it deleted \
+                 with {DELETE}",
+                shown(&self.path(entry))
+            ))),
+            (false, _, Some(FileType::Directory)) => Err(Error::Usage(format!(
+                "{} is a directory here and none at the sender: name another destination, or have \
+                 it deleted with {OVERWRITE} and {DELETE}",
+                shown(&self.path(entry))
+            ))),
+            (false, Some(there), _) if self.may_be_ours(entry, &there, &name) => Ok(()),
+            (false, ..) if self.destination.overwrite => Ok(()),
+            _ => Err(Error::Exists(self.path(entry))),
         }
-        match sys::statat(&*directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(()),
-            Err(e) => Err(self.error(entry, "looking at", e)),
-            Ok(there) => match (is_directory, FileType::from_raw_mode(there.st_mode)) {
-                (true, FileType::Directory) => Ok(()),
-                (false, FileType::Directory) => Err(Error::Usage(format!(
-                    "{} is a directory; name another destination",
-                    self.path(entry).display()
-                ))),
-                (false, _) if self.may_be_ours(entry, &there, &name) => Ok(()),
-                (false, _) if self.destination.overwrite => Ok(()),
-                _ => Err(Error::Exists(self.path(entry))),
-            },
+    }
+
+    fn make_directory(&mut self, entry: u32, directory: &OwnedFd) -> Result<(), Error> {
+        self.touched.insert(self.entry(entry).parent);
+        disk::make_directory(directory, &self.name(entry))
+            .map_err(|e| self.error(entry, "making", e))
+    }
+
+    /// Whether what has another type than the entry in its place is deleted. What lies beside the
+    /// set in the destination never is.
+    fn replaces_all(&self, entry: u32) -> bool {
+        self.destination.replaces_all() && self.entry(entry).parent != TOP
+    }
+
+    /// Deletes a directory that has the place of an entry that is none, if that may be.
+    fn make_way(&self, entry: u32, directory: &OwnedFd, name: &Path) -> Result<(), Error> {
+        let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
+        if !self.replaces_all(entry) || kind != Ok(FileType::Directory) {
+            return Ok(());
+        }
+        let within = self.path(entry);
+        let within = within.parent().unwrap_or(&self.destination.root);
+        match surplus::delete(directory, name, 0) {
+            Ok(_) => Ok(()),
+            Err((path, e)) => Err(surplus::not_deleted(&within.join(path), e)),
         }
     }
 

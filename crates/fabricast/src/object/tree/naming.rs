@@ -79,7 +79,8 @@ impl Tree {
                     disk::flush(&one.file).map_err(|e| self.error(one.entry, "writing", e))?;
                 }
                 [one, ..] => {
-                    disk::flush_all(&self.root)
+                    self.file_systems
+                        .flush()
                         .map_err(|e| self.error(one.entry, "flushing", e))?;
                 }
             }
@@ -95,6 +96,7 @@ impl Tree {
         let name = self.name(partial.entry);
         let directory = &*partial.directory;
         let overwrite = self.may_replace(partial.entry);
+        self.make_way(partial.entry, directory, &name)?;
         let fails = |e: Errno| match (e, overwrite) {
             (Errno::EXIST, false) => Error::Exists(self.path(partial.entry)),
             _ => self.error(partial.entry, "renaming to", e),

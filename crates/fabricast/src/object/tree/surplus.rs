@@ -4,7 +4,7 @@
 //! Only directories of the set are looked into, never the destination itself. The kernel resolves
 //! each name beneath the destination, follows no link, and crosses no mount point.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -52,6 +52,29 @@ fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
+/// The names that a directory lists and the set does not have; `wanted` and `listed` are sorted.
+/// `file` tells which file has a name. A file system that does not tell upper case from lower, or
+/// that stores names in a form of its own, may list a name of the set in another spelling.
+fn unwanted(
+    wanted: &[&[u8]],
+    listed: Vec<OsString>,
+    file: impl Fn(&OsStr) -> Option<(u64, u64)>,
+) -> Vec<OsString> {
+    let is_listed = |name: &&[u8]| listed.binary_search_by_key(name, |l| l.as_bytes()).is_ok();
+    let otherwise = wanted.iter().filter(|name| !is_listed(name));
+    let otherwise: BTreeSet<_> = otherwise
+        .filter_map(|name| file(OsStr::from_bytes(name)))
+        .collect();
+    let is_unwanted = |name: &OsString| {
+        let bytes = name.as_bytes();
+        let is_other = wanted.binary_search(&bytes).is_err() && !bytes.starts_with(OURS);
+        is_other
+            && (otherwise.is_empty() || !file(name).is_some_and(|there| otherwise.contains(&there)))
+    };
+    let unwanted = listed.iter().filter(|name| is_unwanted(name));
+    unwanted.cloned().collect()
+}
+
 /// Finds what is in the directories of a set and not in the set.
 fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Surplus>, Error> {
     let mut wanted = BTreeMap::<u32, Vec<&[u8]>>::new();
@@ -80,21 +103,25 @@ fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Sur
             Err(e) => return Err(fails(e)),
         };
         let wanted = wanted.get(&number).map_or(&[][..], Vec::as_slice);
-        for name in names(&directory).map_err(fails)? {
-            let bytes = name.as_bytes();
-            if wanted.binary_search(&bytes).is_err() && !bytes.starts_with(OURS) {
-                surplus.push(Surplus {
-                    directory: number,
-                    name,
-                });
-            }
-        }
+        let listed = names(&directory).map_err(fails)?;
+        let unwanted = unwanted(wanted, listed, |name| {
+            let there = sys::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some((there.st_dev, there.st_ino))
+        });
+        surplus.extend(unwanted.into_iter().map(|name| Surplus {
+            directory: number,
+            name,
+        }));
     }
     Ok(surplus)
 }
 
 /// Deletes an entry of a directory, with all that it holds. A mount point is an error.
-fn delete(directory: &OwnedFd, name: &Path, depth: usize) -> Result<u64, (PathBuf, Errno)> {
+pub(super) fn delete(
+    directory: &OwnedFd,
+    name: &Path,
+    depth: usize,
+) -> Result<u64, (PathBuf, Errno)> {
     let fails = |e| (name.to_owned(), e);
     let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fails)?;
     if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
@@ -114,6 +141,20 @@ fn delete(directory: &OwnedFd, name: &Path, depth: usize) -> Result<u64, (PathBu
     Ok(count)
 }
 
+/// The error for what could not be deleted.
+pub(super) fn not_deleted(path: &Path, e: Errno) -> Error {
+    let path = shown(path);
+    match e {
+        Errno::XDEV => Error::Usage(format!(
+            "{path} is to be deleted and is another file system: unmount it first"
+        )),
+        Errno::MLINK => Error::Usage(format!(
+            "{path} is to be deleted and lies too deep: delete it yourself"
+        )),
+        e => Error::io(format!("deleting {path}"), e),
+    }
+}
+
 impl Tree {
     /// Deletes what is in the directories of the set and not in the set. Returns how many entries
     /// that were.
@@ -122,18 +163,7 @@ impl Tree {
         let mut count = 0;
         for Surplus { directory, name } in surplus {
             let within = self.path(directory);
-            let fails = |path: &Path, e: Errno| {
-                let path = shown(&within.join(path));
-                match e {
-                    Errno::XDEV => Error::Usage(format!(
-                        "{path} is to be deleted and is another file system: unmount it first"
-                    )),
-                    Errno::MLINK => Error::Usage(format!(
-                        "{path} is to be deleted and lies too deep: delete it yourself"
-                    )),
-                    e => Error::io(format!("deleting {path}"), e),
-                }
-            };
+            let fails = |path: &Path, e: Errno| not_deleted(&within.join(path), e);
             let relative = self.relative(directory);
             let opened = open(&*self.root, &relative).map_err(|e| fails(Path::new(""), e))?;
             let deleted = delete(&opened, name.as_ref(), 0);
@@ -174,7 +204,10 @@ impl DryRun {
 
     /// The paths that would be deleted. One that is a directory goes with all that it holds.
     pub fn surplus(&self) -> Result<Vec<PathBuf>, Error> {
-        let found = find(&self.root, &self.destination, &self.manifest)?;
+        let mut found = find(&self.root, &self.destination, &self.manifest)?;
+        if self.destination.replaces_all() {
+            found.extend(self.of_another_type());
+        }
         let name = self.destination.name.as_deref();
         let paths = found.into_iter().map(
             |Surplus {
@@ -186,5 +219,42 @@ impl DryRun {
             },
         );
         Ok(paths.collect())
+    }
+
+    /// What is deleted to make way for an entry of another type.
+    fn of_another_type(&self) -> impl Iterator<Item = Surplus> {
+        let entries = self.manifest.entries().iter().filter(|e| e.parent != TOP);
+        entries.filter_map(|entry| {
+            let name = self.destination.name.as_deref();
+            let directory = open(&self.root, &relative(&self.manifest, name, entry.parent)).ok()?;
+            let name = OsStr::from_bytes(&entry.name);
+            let there = sys::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let is_directory = FileType::from_raw_mode(there.st_mode) == FileType::Directory;
+            (is_directory != (entry.kind == Kind::Directory)).then(|| Surplus {
+                directory: entry.parent,
+                name: name.to_owned(),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_the_set_in_another_spelling_is_not_surplus() {
+        let listed = ["FILE", "link", "other"].map(OsString::from).to_vec();
+        // The file system takes "file" for "FILE". "link" is another name of that file.
+        let file = |name: &OsStr| match name.to_str() {
+            Some("FILE" | "file" | "link") => Some((1, 1)),
+            Some("other") => Some((1, 2)),
+            _ => None,
+        };
+        let of = |wanted: &[&[u8]]| unwanted(wanted, listed.clone(), file);
+        assert_eq!(of(&[b"file"]), ["other"]);
+        assert_eq!(of(&[b"FILE"]), ["link", "other"]);
+        assert_eq!(of(&[b"FILE", b"absent"]), ["link", "other"]);
+        assert_eq!(of(&[]), ["FILE", "link", "other"]);
     }
 }

@@ -24,6 +24,15 @@ fn tree(root: &Path) -> Tree {
     .unwrap()
 }
 
+/// The files that an empty tree names and the sender has, stored and finished.
+fn store(tree: &mut Tree, manifest: &[u8], files: &[(u32, &[u8])]) -> Result<(), Error> {
+    tree.add_page(manifest)?;
+    for (file, bytes) in files {
+        tree.write(&[piece(*file, 0, bytes.len() as u32, true)], bytes)?;
+    }
+    tree.finish()
+}
+
 fn entry(parent: u32, name: &str, kind: Kind, mode: u16) -> Entry {
     Entry {
         parent,
@@ -300,7 +309,7 @@ fn no_link_leads_out_of_the_destination() {
     // The link is there before.
     symlink(&outside, to.join("d")).unwrap();
     let error = tree(&to).add_page(&two_files()).unwrap_err();
-    assert!(matches!(error, Error::Exists(_)), "{error}");
+    assert!(error.to_string().contains("none here"), "{error}");
     std::fs::remove_file(to.join("d")).unwrap();
     // Somebody puts it there in the midst.
     let mut tree = tree(&to);
@@ -355,4 +364,61 @@ fn what_is_there_stays_unless_it_may_be_replaced() {
         assert_eq!(names(&dir.join("d")), ["f", "g"]);
         std::fs::remove_dir_all(dir).unwrap();
     }
+}
+
+#[test]
+fn what_has_another_type_goes_only_if_its_user_lets_it_be_deleted_and_replaced() {
+    let set = page(&[
+        entry(TOP, "d", Kind::Directory, 0o750),
+        entry(0, "file", Kind::File(1), 0o640),
+        entry(0, "link", Kind::Symlink(b"file".as_slice().into()), 0o777),
+        entry(0, "sub", Kind::Directory, 0o750),
+    ]);
+    let begin = |replaced: &[&str]| {
+        let dir = scratch();
+        std::fs::create_dir(dir.join("d")).unwrap();
+        for name in ["file", "link"]
+            .iter()
+            .filter(|name| replaced.contains(name))
+        {
+            std::fs::create_dir_all(dir.join("d").join(name).join("deep")).unwrap();
+            std::fs::write(dir.join("d").join(name).join("deep/old"), "o").unwrap();
+        }
+        if replaced.contains(&"sub") {
+            std::fs::write(dir.join("d/sub"), "o").unwrap();
+        }
+        dir
+    };
+    for replaced in ["file", "link", "sub"] {
+        for (overwrite, deletes) in [(false, false), (true, false), (false, true)] {
+            let dir = begin(&[replaced]);
+            let mut tree = tree(&dir);
+            (tree.destination.overwrite, tree.destination.deletes) = (overwrite, deletes);
+            let error = store(&mut tree, &set, &[(1, b"n")])
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(replaced), "{error}");
+            assert!(dir.join("d").join(replaced).exists(), "{replaced}");
+        }
+    }
+    let dir = begin(&["file", "link", "sub"]);
+    let mut tree = tree(&dir);
+    tree.destination.deletes = true;
+    store(&mut tree, &set, &[(1, b"n")]).unwrap();
+    assert_eq!(std::fs::read(dir.join("d/file")).unwrap(), b"n");
+    assert!(dir.join("d/link").is_symlink() && dir.join("d/sub").is_dir());
+}
+
+#[test]
+fn a_directory_that_has_the_place_of_the_set_itself_is_never_deleted() {
+    let dir = scratch();
+    std::fs::create_dir(dir.join("f")).unwrap();
+    let mut tree = tree(&dir);
+    tree.destination.deletes = true;
+    let set = page(&[entry(TOP, "f", Kind::File(1), 0o640)]);
+    assert!(matches!(
+        store(&mut tree, &set, &[(0, b"n")]),
+        Err(Error::Usage(_))
+    ));
+    assert!(dir.join("f").is_dir());
 }
