@@ -1,7 +1,10 @@
 //! The bodies of the fuzz targets, which handle hostile bytes. A bounded test runs them, too.
 
+mod journal;
+mod place;
 mod set;
 
+pub use journal::{journal, left, packs};
 pub use set::{header, page, store};
 
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! The bodies of the fuzz targets of sets of files: what a sender that lies says of them.
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::Path;
 
 use fabricast::object::manifest::Manifest;
 use fabricast::object::pack::{Content, Header};
 use fabricast::object::{Destination, Tree};
+
+use crate::place::Place;
 
 /// Checks that bytes are no page of a manifest, or entries whose paths lead nowhere but down, and
 /// which make the same page again. Returns the number of entries.
@@ -51,19 +52,8 @@ const LEN_MAX: u64 = 1 << 20;
 /// bytes each. A pack whose header has no bytes begins another set for the same destination, which
 /// may replace what is there. Returns the number of packs that were stored.
 pub fn store(input: &[u8]) -> usize {
-    static PLACE: OnceLock<PathBuf> = OnceLock::new();
-    let place = PLACE.get_or_init(|| {
-        let memory = Path::new("/dev/shm");
-        let dir = match memory.is_dir() {
-            true => memory.to_owned(),
-            false => std::env::temp_dir(),
-        };
-        dir.join(format!("fabricast-fuzz-{}", std::process::id()))
-    });
-    let (to, outside) = (place.join("to"), place.join("outside"));
-    let _ = std::fs::remove_dir_all(place);
-    std::fs::create_dir_all(&to).unwrap();
-    std::fs::create_dir(&outside).unwrap();
+    let place = Place::new("store");
+    let to = place.to();
     let (mut tree, mut rest, mut stored) = (tree(&to), input, 0);
     for _ in 0..PACKS_MAX {
         let Some((header, payload)) = next(&mut rest) else {
@@ -87,9 +77,7 @@ pub fn store(input: &[u8]) -> usize {
     }
     let _ = tree.finish();
     drop(tree);
-    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
-    assert_eq!(std::fs::read_dir(place).unwrap().count(), 2);
-    std::fs::remove_dir_all(place).unwrap();
+    place.check();
     stored
 }
 

@@ -28,8 +28,8 @@ pub struct StreamWriter {
     is_complete: bool,
 }
 
-/// Writes bytes, and waits where the file takes none at the moment: whoever shares a pipe or a
-/// terminal may have made it non-blocking.
+/// Writes bytes, and waits where the file takes none at the moment: another process that has the
+/// same pipe or terminal may have made it non-blocking.
 fn write_all(mut out: &File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match out.write(bytes) {

@@ -425,21 +425,6 @@ impl Tree {
         self.destination.replaces_all() && self.entry(entry).parent != TOP
     }
 
-    /// Deletes a directory that has the place of an entry that is none, if that may be.
-    fn make_way(&self, entry: u32, directory: &OwnedFd, name: &Path) -> Result<(), Error> {
-        let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
-        if !self.replaces_all(entry) || kind != Ok(FileType::Directory) {
-            return Ok(());
-        }
-        let within = self.path(entry);
-        let within = within.parent().unwrap_or(&self.destination.root);
-        match surplus::delete(directory, name, 0) {
-            Ok(_) => Ok(()),
-            Err((path, e)) => Err(surplus::not_deleted(&within.join(path), e)),
-        }
-    }
-
     /// Writes the pieces of a pack, and gives names to the files that are complete. Packs may come
     /// in any order, each once.
     pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {

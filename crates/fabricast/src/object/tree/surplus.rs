@@ -117,11 +117,7 @@ fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Sur
 }
 
 /// Deletes an entry of a directory, with all that it holds. A mount point is an error.
-pub(super) fn delete(
-    directory: &OwnedFd,
-    name: &Path,
-    depth: usize,
-) -> Result<u64, (PathBuf, Errno)> {
+fn delete(directory: &OwnedFd, name: &Path, depth: usize) -> Result<u64, (PathBuf, Errno)> {
     let fails = |e| (name.to_owned(), e);
     let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fails)?;
     if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
@@ -142,7 +138,7 @@ pub(super) fn delete(
 }
 
 /// The error for what could not be deleted.
-pub(super) fn not_deleted(path: &Path, e: Errno) -> Error {
+fn not_deleted(path: &Path, e: Errno) -> Error {
     let path = shown(path);
     match e {
         Errno::XDEV => Error::Usage(format!(
@@ -156,6 +152,26 @@ pub(super) fn not_deleted(path: &Path, e: Errno) -> Error {
 }
 
 impl Tree {
+    /// Deletes a directory that has the place of an entry that is none, if that may be.
+    pub(super) fn make_way(
+        &self,
+        entry: u32,
+        directory: &OwnedFd,
+        name: &Path,
+    ) -> Result<(), Error> {
+        let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
+        if !self.replaces_all(entry) || kind != Ok(FileType::Directory) {
+            return Ok(());
+        }
+        let within = self.path(entry);
+        let within = within.parent().unwrap_or(&self.destination.root);
+        match delete(directory, name, 0) {
+            Ok(_) => Ok(()),
+            Err((path, e)) => Err(not_deleted(&within.join(path), e)),
+        }
+    }
+
     /// Deletes what is in the directories of the set and not in the set. Returns how many entries
     /// that were.
     pub(super) fn delete_surplus(&mut self) -> Result<u64, Error> {
