@@ -144,6 +144,7 @@ mod tests {
                 (0, "f", Kind::File(100)),
                 (0, "g", Kind::File(0)),
                 (0, "h", Kind::HardLink(1)),
+                (0, "c", Kind::Copy(1)),
                 (0, "s", link()),
             ]),
             manifest(&[(TOP, "d", link()), (TOP, "e", Kind::File(10))]),

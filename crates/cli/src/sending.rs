@@ -115,6 +115,7 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
             Kind::Directory => ("directory", Some(0)),
             Kind::Symlink(_) => ("symlink", Some(0)),
             Kind::HardLink(_) => ("hard link", Some(0)),
+            Kind::Copy(_) => ("copy", Some(0)),
             Kind::Stream => ("stream", None),
             Kind::Special(Special::Fifo) => ("fifo", Some(0)),
             Kind::Special(_) => ("device", Some(0)),

@@ -64,6 +64,29 @@ fn many_small_files_go_in_few_packs() {
     assert_eq!(described(&dir.path("to/many")), described(&top));
 }
 
+/// Files with the same bytes are sent once. Space and --max-size count them all.
+#[test]
+fn identical_files_are_sent_once() {
+    let dir = Scratch::new();
+    let top = dir.path("top");
+    std::fs::create_dir(&top).unwrap();
+    let file = dir.file("top/a", 3_000_000);
+    for name in ["b", "c"] {
+        std::fs::copy(&file, top.join(name)).unwrap();
+    }
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &dir.path("to"), &[]);
+    let sent = sender.end().expect(0);
+    assert_eq!(sent.one("summary")["len"], 3_000_000);
+    assert_eq!(run.end().expect(0).one("done")["len"], 3_000_000);
+    assert_eq!(described(&dir.path("to/top")), described(&top));
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &dir.path("small"), &["--max-size", "8M"]);
+    sender.end().expect(4);
+    let end = run.end().expect(7);
+    assert!(end.stderr.contains("--max-size"), "{}", end.stderr);
+}
+
 #[test]
 fn what_is_there_is_kept_unless_forced() {
     let dir = Scratch::new();
@@ -221,6 +244,7 @@ fn page(entries: &[(u32, &[u8], Kind)]) -> Pack {
             Kind::HardLink(_) => 3,
             Kind::Stream => 4,
             Kind::Special(_) => 5,
+            Kind::Copy(_) => 8,
         };
         bytes.extend(parent.to_be_bytes());
         bytes.extend((name.len() as u16).to_be_bytes());
@@ -232,7 +256,7 @@ fn page(entries: &[(u32, &[u8], Kind)]) -> Pack {
                 bytes.extend((target.len() as u16).to_be_bytes());
                 bytes.extend(&target[..]);
             }
-            Kind::HardLink(to) => bytes.extend(to.to_be_bytes()),
+            Kind::HardLink(to) | Kind::Copy(to) => bytes.extend(to.to_be_bytes()),
         }
         page.extend(bytes);
     }
@@ -264,6 +288,7 @@ fn a_manifest_that_lies_leads_nowhere() {
         ]),
         page(&[directory(b"d"), (0, b"f", Kind::File(u64::MAX))]),
         page(&[directory(b"d"), (0, b"l", Kind::HardLink(7))]),
+        page(&[directory(b"d"), (0, b"c", Kind::Copy(0))]),
         page(&[directory(b"d"), (0, b"s", Kind::Stream)]),
         page(&[(TOP, b"l", Kind::Symlink(out)), (0, b"f", Kind::File(0))]),
         page(&[directory(b"d"), (0, b"f", Kind::File(1 << 40))]),

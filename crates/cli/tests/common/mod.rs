@@ -63,7 +63,9 @@ impl Scratch {
 
     /// Creates a file of random bytes.
     pub fn file(&self, name: &str, len: usize) -> PathBuf {
-        let mut rng = Rng::new(len as u64 + 1);
+        // Files of the same length must not be equal: they would be sent once.
+        let name_sum: u64 = name.bytes().map(u64::from).sum();
+        let mut rng = Rng::new(((len as u64) << 16) + name_sum);
         let mut bytes = vec![0; len];
         for word in bytes.chunks_mut(8) {
             word.copy_from_slice(&rng.bits().to_le_bytes()[..word.len()]);

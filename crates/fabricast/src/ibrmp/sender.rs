@@ -53,6 +53,7 @@ pub fn files(set: &SourceSet) -> Result<VecDeque<u32>, Error> {
         let what = match entry.kind {
             Kind::File(_) if entry.parent == TOP => continue,
             Kind::HardLink(_) => "another name of a file that is sent already",
+            Kind::Copy(_) => "a copy of a file that is sent already",
             Kind::Stream => "a stream, whose length is not known",
             Kind::Special(_) => "a device or a FIFO",
             _ => "a directory",

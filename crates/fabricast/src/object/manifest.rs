@@ -39,6 +39,8 @@ pub enum Kind {
     Symlink(Box<[u8]>),
     /// Another name of an earlier regular file.
     HardLink(u32),
+    /// A regular file of its own with the bytes of an earlier one, which the receiver copies.
+    Copy(u32),
     /// Something that is neither a file nor a directory nor a link.
     Special(Special),
     /// A regular file whose length is known when its last byte has come. It is alone in its set.
@@ -95,6 +97,8 @@ pub struct Manifest {
     /// The depth of each entry.
     depths: Vec<u16>,
     len: u64,
+    /// Bytes of all copies together.
+    copied: u64,
     tops: u32,
     files: usize,
     /// Bytes of the entries in pages.
@@ -110,6 +114,11 @@ impl Manifest {
     /// Bytes of all files together; 0 for a stream.
     pub fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Bytes that the receiver copies from other files of the set.
+    pub fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Whether the set is a stream: one file whose length is not known.
@@ -176,6 +185,7 @@ impl Manifest {
         if entry.mode & !MODE_MASK != 0 || entry.mtime_ns >= 1_000_000_000 {
             return wrong("a mode or a time is none");
         }
+        let mut copied = 0;
         let len = match &entry.kind {
             Kind::File(len) => *len,
             Kind::Directory | Kind::Stream | Kind::Special(_) => 0,
@@ -187,6 +197,13 @@ impl Manifest {
                 Some(Kind::File(_)) => 0,
                 _ => return wrong("a hard link does not lead to an earlier file"),
             },
+            Kind::Copy(of) => match self.entries.get(*of as usize).map(|e| &e.kind) {
+                Some(Kind::File(len)) => {
+                    copied = *len;
+                    0
+                }
+                _ => return wrong("a copy is not one of an earlier file"),
+            },
         };
         let is_sound = |name: &[u8], value: &[u8]| {
             let is_name = (1..=NAME_MAX).contains(&name.len()) && !name.contains(&0);
@@ -196,7 +213,11 @@ impl Manifest {
         if !attributes.all(|(n, v)| is_sound(n, v)) || encoded_len(&entry) > PAGE_MAX {
             return wrong("an extended attribute is none, or there are too many");
         }
-        let Some(len) = self.len.checked_add(len).filter(|len| *len <= LEN_MAX) else {
+        let (len, copied) = (self.len.checked_add(len), self.copied.checked_add(copied));
+        let all = len
+            .zip(copied)
+            .and_then(|(len, copied)| len.checked_add(copied));
+        let (Some(len), Some(copied), Some(..=LEN_MAX)) = (len, copied, all) else {
             return wrong("its files are too long");
         };
         let bytes = self.bytes + encoded_len(&entry);
@@ -206,7 +227,7 @@ impl Manifest {
         if !self.names.insert(name_hash(&entry)) {
             return wrong("a name is taken twice");
         }
-        self.len = len;
+        (self.len, self.copied) = (len, copied);
         self.bytes = bytes;
         self.files += usize::from(is_stream || matches!(entry.kind, Kind::File(_)));
         self.tops += u32::from(entry.parent == TOP);
@@ -278,6 +299,7 @@ const STREAM: u8 = 4;
 const FIFO: u8 = 5;
 const CHARACTER: u8 = 6;
 const BLOCK: u8 = 7;
+const COPY: u8 = 8;
 /// Added to the kind of an entry that has extended attributes.
 const ATTRIBUTES: u8 = 0x80;
 /// Bytes of an entry without its name and what its kind adds.
@@ -292,6 +314,7 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
             Kind::Directory => DIRECTORY,
             Kind::Symlink(_) => SYMLINK,
             Kind::HardLink(_) => HARD_LINK,
+            Kind::Copy(_) => COPY,
             Kind::Stream => STREAM,
             Kind::Special(Special::Fifo) => FIFO,
             Kind::Special(Special::Character(..)) => CHARACTER,
@@ -309,7 +332,7 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
         Kind::File(len) => out.extend(len.to_be_bytes()),
         Kind::Directory | Kind::Stream | Kind::Special(Special::Fifo) => {}
         Kind::Symlink(target) => put_bytes(out, target),
-        Kind::HardLink(to) => out.extend(to.to_be_bytes()),
+        Kind::HardLink(to) | Kind::Copy(to) => out.extend(to.to_be_bytes()),
         Kind::Special(Special::Character(major, minor) | Special::Block(major, minor)) => {
             out.extend(major.to_be_bytes());
             out.extend(minor.to_be_bytes());
@@ -331,7 +354,7 @@ fn encoded_len(entry: &Entry) -> usize {
         Kind::File(_) => 8,
         Kind::Directory | Kind::Stream | Kind::Special(Special::Fifo) => 0,
         Kind::Symlink(target) => 2 + target.len(),
-        Kind::HardLink(_) => 4,
+        Kind::HardLink(_) | Kind::Copy(_) => 4,
         Kind::Special(_) => 8,
     };
     let attributes = entry.attributes.iter();
@@ -366,6 +389,7 @@ fn decode(page: &mut &[u8]) -> Option<Entry> {
         STREAM => Kind::Stream,
         FIFO => Kind::Special(Special::Fifo),
         CHARACTER => Kind::Special(Special::Character(number(page)?, number(page)?)),
+        COPY => Kind::Copy(u32::from_be_bytes(take(page)?)),
         BLOCK => Kind::Special(Special::Block(number(page)?, number(page)?)),
         _ => return None,
     };
@@ -510,6 +534,8 @@ mod tests {
             (entry(0, b"x", Kind::HardLink(0)), "earlier file"),
             (entry(0, b"x", Kind::HardLink(3)), "earlier file"),
             (entry(0, b"x", Kind::HardLink(9)), "earlier file"),
+            (entry(0, b"x", Kind::Copy(3)), "earlier file"),
+            (entry(0, b"x", Kind::Copy(9)), "earlier file"),
             (entry(0, b"x", Kind::File(u64::MAX)), "too long"),
             (entry(0, b"x", Kind::File(LEN_MAX)), "too long"),
             (entry(0, b"x", Kind::Symlink([].into())), "target"),
@@ -540,6 +566,19 @@ mod tests {
     }
 
     #[test]
+    fn copies_count_as_much_as_their_files_and_all_together_are_bounded() {
+        let mut m = Manifest::default();
+        m.add(entry(TOP, b"f", Kind::File(LEN_MAX / 4))).unwrap();
+        for name in [b"g", b"h", b"i"] {
+            m.add(entry(TOP, name, Kind::Copy(0))).unwrap();
+        }
+        assert_eq!((m.len(), m.copied()), (LEN_MAX / 4, LEN_MAX / 4 * 3));
+        let error = m.add(entry(TOP, b"j", Kind::Copy(0))).unwrap_err();
+        assert!(error.to_string().contains("too long"), "{error}");
+        assert!(m.add(entry(TOP, b"k", Kind::File(1))).is_err());
+    }
+
+    #[test]
     fn names_and_targets_are_bounded_together() {
         let mut m = Manifest::default();
         m.add(entry(TOP, b"d", Kind::Directory)).unwrap();
@@ -567,6 +606,7 @@ mod tests {
             let kind = match i % 3 {
                 0 => Kind::File(i.into()),
                 1 => Kind::Symlink(name.clone().into()),
+                _ if i % 2 == 0 => Kind::Copy(1),
                 _ => Kind::HardLink(1),
             };
             let name = [name, i.to_string().into_bytes()].concat();

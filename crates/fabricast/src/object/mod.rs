@@ -221,7 +221,9 @@ pub(crate) mod testing {
     /// Lists these sources, about which there is nothing to tell.
     pub fn set_of(sources: &[PathBuf]) -> Arc<SourceSet> {
         let set = SourceSet::list(sources, &Selection::default(), &mut |text| panic!("{text}"));
-        Arc::new(set.unwrap())
+        let mut set = set.unwrap();
+        set.find_identical(&mut || Ok(())).unwrap();
+        Arc::new(set)
     }
 
     /// A packer, and what waits for it.

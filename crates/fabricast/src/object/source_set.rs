@@ -4,6 +4,8 @@
 //! then be what it was when it was listed (device, inode, length, times). It is compared again
 //! after each read. Otherwise a file would be sent that never existed, half old and half new.
 
+mod identical;
+
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::{File, FileType, Metadata, OpenOptions};

@@ -171,6 +171,8 @@ pub fn prepare(
     if is_there && kept.is_empty() && !options.overwrite {
         return Err(Error::Exists(path));
     }
-    check_space(&path, len.saturating_sub(kept.allocated), options.reserve)?;
+    // Of a set that comes anew the copies are not known yet.
+    let all = len + tree.manifest().copied();
+    check_space(&path, all.saturating_sub(kept.allocated), options.reserve)?;
     Ok((Target::Tree(Box::new(tree)), kept, path))
 }

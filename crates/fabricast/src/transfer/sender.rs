@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tracing::{debug, info};
 
 use super::admission::Admission;
+use super::check;
 use super::events::{SendEvent, SendFailure, SendReport};
 use super::ibrmp_sender::{self, IbrmpSender};
 use super::plan::open;
@@ -75,9 +76,14 @@ pub fn send(
     };
     options.net.check()?;
     options.start.check()?;
-    let set = Arc::new(source.open(options, tell)?);
-    let index = Arc::new(PackIndex::new(set.clone()));
+    let mut set = source.open(options, tell)?;
     let is_ibrmp = ibrmp_sender::is_chosen(options, &set)?;
+    // By P3's protocol every file comes by itself.
+    if !is_ibrmp {
+        set.find_identical(&mut || check(&options.interrupt))?;
+    }
+    let set = Arc::new(set);
+    let index = Arc::new(PackIndex::new(set.clone()));
     let session = random()?;
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
     let (s, i, w) = (set.clone(), index.clone(), waker.clone());

@@ -67,7 +67,7 @@ pub struct Finished {
     pub special: u64,
 }
 
-/// How long a set may become whose length is not known before.
+/// How much a set may have of which that is not known before: a stream, and copies of files.
 pub struct Limits {
     /// Where it goes.
     pub path: PathBuf,
@@ -121,7 +121,8 @@ impl Storing {
         let over = is_over.clone();
         let mut work = Work {
             target,
-            limits: welcome.len.is_none().then_some(limits),
+            limits,
+            rest: welcome.len.unwrap_or(0).saturating_sub(kept.allocated),
             offered: Offered {
                 name: welcome.name.clone(),
                 entries: welcome.entries as usize,
@@ -279,8 +280,10 @@ struct Offered {
 /// The thread's part.
 struct Work {
     target: Target,
-    /// How long the set may become, if its length is not known.
-    limits: Option<Limits>,
+    /// How much the set may have.
+    limits: Limits,
+    /// Bytes of the set that are not here from an earlier run.
+    rest: u64,
     offered: Offered,
     damage: u64,
     /// Blocks of files so far.
@@ -369,6 +372,7 @@ impl Work {
                 if is_other || is_more {
                     return Err(contradiction());
                 }
+                self.check_copies()?;
                 if self.has_manifest() {
                     let digest = self.offered.digest;
                     if digest.is_some_and(|digest| digest != self.target.manifest().digest()) {
@@ -393,9 +397,10 @@ impl Work {
 
     /// Checks that a set whose length was not known does not become too long.
     fn check_limits(&self, pieces: &[Piece]) -> Result<(), Error> {
-        let Some(limits) = &self.limits else {
+        if self.offered.len.is_some() {
             return Ok(());
-        };
+        }
+        let limits = &self.limits;
         let here: u64 = pieces.iter().map(Piece::size).sum();
         let end = pieces.iter().map(Piece::end).max().unwrap_or(0);
         if let Some(most) = limits.max_size.filter(|most| end > *most) {
@@ -404,6 +409,25 @@ impl Work {
         match limits.reserve {
             Some(reserve) => check_space(&limits.path, here, reserve),
             None => Ok(()),
+        }
+    }
+
+    /// Checks that the files fit together with the copies that are made of some of them.
+    fn check_copies(&self) -> Result<(), Error> {
+        let (limits, manifest) = (&self.limits, self.target.manifest());
+        let copied = manifest.copied();
+        if copied == 0 {
+            return Ok(());
+        }
+        let all = self.offered.len.unwrap_or(0) + copied;
+        if let Some(most) = limits.max_size.filter(|most| all > *most) {
+            return Err(Error::too_long(&limits.path, all, most, MAX_SIZE));
+        }
+        match (&self.target, limits.reserve) {
+            (Target::Tree(_), Some(reserve)) => {
+                check_space(&limits.path, self.rest + copied, reserve)
+            }
+            _ => Ok(()),
         }
     }
 

@@ -28,6 +28,7 @@ impl Tree {
             return Err(absurd("it ends before all files are there"));
         }
         let count = self.manifest.entries().len() as u32;
+        self.make_copies()?;
         for entry in 0..count {
             match self.entry(entry).kind.clone() {
                 Kind::Symlink(target) => self.make_symlink(entry, &target)?,
@@ -45,7 +46,7 @@ impl Tree {
         for entry in (0..count).rev() {
             let late = match self.entry(entry).kind {
                 Kind::Directory => true,
-                Kind::File(_) | Kind::Stream => {
+                Kind::File(_) | Kind::Stream | Kind::Copy(_) => {
                     self.is_unreadable(entry) && !self.failed.contains(&entry)
                 }
                 _ => false,

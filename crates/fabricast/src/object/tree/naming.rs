@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rustix::fs as sys;
+use rustix::fs::{self as sys, OFlags};
 use rustix::io::Errno;
 
 use super::partial::Partial;
 use super::ranges::Ranges;
-use super::{Tree, disk, journal};
+use super::{BATCH, Tree, disk, journal};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
+use crate::object::manifest::Kind;
 
 /// Files of at least this many bytes get their disk space before they are written.
 const ALLOCATED: u64 = 1 << 20;
@@ -64,6 +65,28 @@ impl Tree {
             }
         }
         Ok(partial)
+    }
+
+    /// Makes the files that have the bytes of others, and names them.
+    pub(super) fn make_copies(&mut self) -> Result<(), Error> {
+        for entry in 0..self.manifest.entries().len() as u32 {
+            let Kind::Copy(of) = self.entry(entry).kind else {
+                continue;
+            };
+            if self.failed.contains(&of) {
+                self.failed.insert(entry);
+                continue;
+            }
+            let from = File::from(self.beneath(of, OFlags::RDONLY)?);
+            let partial = self.create(entry, true)?;
+            disk::copy(&from, &partial.file).map_err(|e| self.error(entry, "writing", e))?;
+            self.set_metadata(entry, self.readable_mode(entry), &partial.file)?;
+            self.batch.push(partial);
+            if self.batch.len() >= BATCH {
+                self.name_batch()?;
+            }
+        }
+        self.name_batch()
     }
 
     /// Flushes the complete files and gives them their names.

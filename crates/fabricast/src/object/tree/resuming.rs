@@ -6,7 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -202,7 +201,11 @@ impl Tree {
             Kind::HardLink(to) => to,
             _ => entry,
         };
-        let (len, time) = (self.len(like), self.times(like).last_modification);
+        let len = match kind {
+            Kind::Copy(of) => self.len(of),
+            _ => self.len(like),
+        };
+        let time = self.times(like).last_modification;
         let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
         let is_ours = match kind {
             Kind::Symlink(target) => {
@@ -217,7 +220,7 @@ impl Tree {
                 let (kind, device) = disk::special(special);
                 FileType::from_raw_mode(there.st_mode) == kind && there.st_rdev == device
             }
-            Kind::File(_) | Kind::HardLink(_) => {
+            Kind::File(_) | Kind::HardLink(_) | Kind::Copy(_) => {
                 is_file
                     && there.st_size as u64 == len
                     && there.st_mtime == time.tv_sec
@@ -286,7 +289,9 @@ impl Tree {
             }
             disk::remove(&directory, &name);
             let mut partial = self.create(file, false)?;
-            copy(&opened, &partial.file, &ranges).map_err(|e| self.error(file, "copying", e))?;
+            // All of it: packs that the sender has yet to announce were proven in this file.
+            disk::copy(&opened, &partial.file).map_err(|e| self.error(file, "copying", e))?;
+            self.shorten(file, &partial.file)?;
             partial.ranges = ranges;
             return self.add_incomplete(partial);
         }
@@ -307,14 +312,7 @@ impl Tree {
         ranges: Ranges,
     ) -> Result<(), Error> {
         let name = self.id.as_ref().map(|id| partial_name(id, entry).into());
-        // Nobody proves bytes behind the end.
-        let len = file.metadata().map_or(0, |there| there.len());
-        if let Kind::File(most) = self.entry(entry).kind
-            && len > most
-        {
-            let cut = disk::set_len(&file, most);
-            cut.map_err(|e| self.error(entry, "shortening", e))?;
-        }
+        self.shorten(entry, &file)?;
         let partial = Partial {
             entry,
             file,
@@ -324,6 +322,18 @@ impl Tree {
             is_kept: true,
         };
         self.add_incomplete(partial)
+    }
+
+    /// Cuts off what is behind the end of a file, since nobody proves it.
+    fn shorten(&self, entry: u32, file: &File) -> Result<(), Error> {
+        let len = file.metadata().map_or(0, |there| there.len());
+        match self.entry(entry).kind {
+            Kind::File(most) if len > most => {
+                let cut = disk::set_len(file, most);
+                cut.map_err(|e| self.error(entry, "shortening", e))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Notes in the journal that a pack is stored.
@@ -355,19 +365,6 @@ impl Drop for Tree {
             self.discard();
         }
     }
-}
-
-/// Copies ranges of a file to another one.
-fn copy(from: &File, to: &File, ranges: &Ranges) -> io::Result<()> {
-    let mut bytes = vec![0; BLOCK];
-    for (start, end) in ranges.iter() {
-        for at in (start..end).step_by(BLOCK) {
-            let some = &mut bytes[..(end - at).min(BLOCK as u64) as usize];
-            from.read_exact_at(some, at)?;
-            disk::write(to, some, at)?;
-        }
-    }
-    Ok(())
 }
 
 /// Whether a full block, which is emptied, matches the next hash.

@@ -422,3 +422,31 @@ fn a_directory_that_has_the_place_of_the_set_itself_is_never_deleted() {
     ));
     assert!(dir.join("f").is_dir());
 }
+
+#[test]
+fn copies_are_files_of_their_own_and_fail_with_their_file() {
+    let set = page(&[
+        entry(TOP, "d", Kind::Directory, 0o750),
+        entry(0, "f", Kind::File(100), 0o640),
+        entry(0, "g", Kind::Copy(1), 0o600),
+        entry(0, "h", Kind::File(10), 0o640),
+        entry(0, "i", Kind::Copy(3), 0o640),
+        entry(0, "secret", Kind::Copy(1), 0o000),
+    ]);
+    for sync in [false, true] {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        tree.destination.sync = sync;
+        tree.add_page(&set).unwrap();
+        tree.write(&[piece(1, 0, 100, true)], &[7; 100]).unwrap();
+        tree.write(&[failed(3)], &[]).unwrap();
+        tree.finish().unwrap();
+        assert_eq!(names(&dir.join("d")), ["f", "g", "secret"]);
+        assert_eq!(tree.failed(), [dir.join("d/h"), dir.join("d/i")]);
+        assert_eq!(std::fs::read(dir.join("d/g")).unwrap(), [7; 100]);
+        let [f, g, secret] = ["d/f", "d/g", "d/secret"].map(|n| dir.join(n).metadata().unwrap());
+        assert!(f.ino() != g.ino() && g.nlink() == 1);
+        assert_eq!([g.mode() & 0o7777, secret.mode() & 0o7777], [0o600, 0]);
+        assert_eq!((g.mtime(), g.mtime_nsec()), (1_000_000_000, 5));
+    }
+}

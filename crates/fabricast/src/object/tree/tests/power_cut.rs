@@ -16,7 +16,14 @@ const PIECE: u64 = 20_000;
 fn source(dir: &Path) -> Arc<SourceSet> {
     let from = dir.join("from");
     std::fs::create_dir_all(from.join("sub/empty")).unwrap();
-    for (name, len) in [("a", 90_000), ("b", 300), ("c", 0), ("sub/d", 35_000)] {
+    for (name, len) in [
+        ("a", 90_000),
+        ("b", 300),
+        ("c", 0),
+        ("e", 300),
+        ("long", 70_000),
+        ("sub/d", 35_000),
+    ] {
         let bytes = crate::object::testing::pattern(len);
         std::fs::write(from.join(name), bytes).unwrap();
     }
@@ -24,6 +31,7 @@ fn source(dir: &Path) -> Arc<SourceSet> {
     sparse.write_all_at(&[7; 10_000], 0).unwrap();
     sparse.write_all_at(&[8; 10_000], 100_000).unwrap();
     std::fs::hard_link(from.join("a"), from.join("sub/again")).unwrap();
+    std::fs::copy(from.join("long"), from.join("same")).unwrap();
     symlink("a", from.join("soft")).unwrap();
     set_of(std::slice::from_ref(&from))
 }
@@ -104,7 +112,7 @@ fn wrong(set: &SourceSet, to: &Path) -> Vec<PathBuf> {
     for (number, entry) in (0..).zip(set.manifest().entries()) {
         let path = to.join(OsStr::from_bytes(&set.manifest().path(number)));
         let is_wrong = match &entry.kind {
-            Kind::File(_) | Kind::HardLink(_) => {
+            Kind::File(_) | Kind::HardLink(_) | Kind::Copy(_) => {
                 path.exists() && std::fs::read(&path).unwrap() != content(set, number)
             }
             _ => false,

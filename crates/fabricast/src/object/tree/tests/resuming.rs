@@ -20,6 +20,7 @@ fn source(dir: &Path) -> Arc<SourceSet> {
     sparse.write_all_at(&[7; 10_000], 9 << 20).unwrap();
     sparse.set_len(20 << 20).unwrap();
     std::fs::hard_link(from.join("a"), from.join("sub/again")).unwrap();
+    std::fs::copy(from.join("b"), from.join("same")).unwrap();
     symlink("a", from.join("soft")).unwrap();
     set_of(std::slice::from_ref(&from))
 }
@@ -169,5 +170,44 @@ fn nothing_is_left_where_nothing_is_worth_it() {
         assert_eq!(names(&to.join("from")), ["sub"], "{is_error}");
         std::fs::remove_dir_all(&to).unwrap();
     }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A file that has another name by now stays as it is. What was proven in it and is announced later
+/// is in the file that takes its place, too.
+#[test]
+fn a_file_with_another_name_is_copied_with_all_that_was_proven_in_it() {
+    let dir = scratch();
+    let (set, packs, to) = prepared(&dir);
+    let (mut tree, kept) = resumed(&to, &set);
+    packs
+        .iter()
+        .for_each(|pack| _ = store(&mut tree, &kept, pack));
+    let id = tree.id.clone().unwrap();
+    drop(tree);
+    // The journal of a run that stored all but the first packs of the first long file.
+    let root = Arc::new(OwnedFd::from(File::open(&to).unwrap()));
+    let mut journal = Journal::open(&root, id).unwrap();
+    let records: Vec<Record> = std::iter::from_fn(|| journal.next()).collect();
+    journal.clear().unwrap();
+    let first = records
+        .iter()
+        .position(|r| matches!(r, Record::Pack { .. }));
+    for (at, record) in records.iter().enumerate() {
+        if Some(at) != first {
+            journal.add(record);
+        }
+    }
+    drop(journal);
+    for name in ["a", "b"] {
+        std::fs::hard_link(to.join("from").join(name), dir.join(name)).unwrap();
+    }
+    let (mut tree, kept) = resumed(&to, &set);
+    let stored = packs.iter().filter(|pack| store(&mut tree, &kept, pack));
+    assert_eq!(stored.count(), packs.len() - 1);
+    for name in ["a", "b"] {
+        std::fs::remove_file(dir.join(name)).unwrap();
+    }
+    check(tree, &set, &to);
     std::fs::remove_dir_all(dir).unwrap();
 }
