@@ -156,7 +156,8 @@ mod tests {
         for name in ["s1", "s2"] {
             std::fs::write(top.join(name), "short").unwrap();
         }
-        let listed = || SourceSet::list(&[top.clone()], &Default::default(), &mut |_| {}).unwrap();
+        let sources = std::slice::from_ref(&top);
+        let listed = || SourceSet::list(sources, &Default::default(), &mut |_| {}).unwrap();
         let mut set = listed();
         set.find_identical(&mut || Ok(())).unwrap();
         let file = Kind::File(len);
