@@ -15,12 +15,14 @@
 //! fills it (TCP, for example). *Compete* then keeps a queue of its own beside the other flow's, or
 //! takes losses as TCP does, until a drain finds the queue gone.
 
+mod outpacing;
 mod receiver;
 
 use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
+use outpacing::Outpacing;
 use receiver::{Mark, ReceiverState};
 
 /// Rate before anything is known, in bytes per second. Doubled every round, it passes 1 Gbit/s in
@@ -183,6 +185,8 @@ pub struct Pacer {
     cut_at: Time,
     /// The best delivered rate of the last seconds, at most the rate itself, in bytes per second.
     peak: f64,
+    /// Whether a few receivers hold the rate of the others down.
+    outpacing: Outpacing,
 }
 
 impl Pacer {
@@ -215,6 +219,7 @@ impl Pacer {
             quiet: 0,
             cut_at: Time::ZERO,
             peak: 0.0,
+            outpacing: Outpacing::default(),
         };
         pacer.derive();
         pacer
@@ -248,14 +253,11 @@ impl Pacer {
 
     /// Sets whether `member` is one of those whose speed counts.
     pub fn require(&mut self, member: usize, required: bool) {
-        let path = match self.paths.binary_search_by_key(&(member as u32), |p| p.0) {
-            Ok(i) => &mut self.paths[i].1,
-            Err(_) if !required => return,
-            Err(i) => {
-                self.paths.insert(i, (member as u32, ReceiverState::new()));
-                &mut self.paths[i].1
-            }
-        };
+        let is_known = |p: &(u32, ReceiverState)| p.0.cmp(&(member as u32));
+        if !required && self.paths.binary_search_by(is_known).is_err() {
+            return;
+        }
+        let path = self.path(member);
         if required && !path.required {
             // Old measurements say nothing about now.
             path.mark = None;
@@ -264,6 +266,19 @@ impl Pacer {
             path.over = None;
         }
         path.required = required;
+    }
+
+    /// What is known of a member.
+    fn path(&mut self, member: usize) -> &mut ReceiverState {
+        let member = member as u32;
+        let at = match self.paths.binary_search_by_key(&member, |p| p.0) {
+            Ok(at) => at,
+            Err(at) => {
+                self.paths.insert(at, (member, ReceiverState::new()));
+                at
+            }
+        };
+        &mut self.paths[at].1
     }
 
     /// Forgets a member that is gone: another node may get its number.
@@ -344,6 +359,9 @@ impl Pacer {
         };
         let since = arrived_us.wrapping_sub(path.last_us);
         path.last_us = arrived_us;
+        if !self.outpacing.covers(burst.at) {
+            return Some(true);
+        }
         let Some(mark) = path.mark.filter(|_| since < OUTAGE_US) else {
             path.mark = Some(here);
             return Some(true);
@@ -382,6 +400,7 @@ impl Pacer {
             true => path.over.or(Some((now, path.learnt))),
             false => None,
         };
+        path.arrives = Some(sent * got);
         let delivered =
             sent * likely(got, path.usual_loss, packets, paths) / (1.0 - path.usual_loss).max(0.05);
         // A sender that pauses, with no queue before the receiver, shows how much it sends and not
@@ -391,7 +410,7 @@ impl Pacer {
         path.delivered = Some(match path.delivered {
             None => delivered,
             Some(d) if paused && delivered < d => d,
-            Some(_) if self.phase == Phase::Startup => delivered,
+            Some(_) if self.phase == Phase::Startup || self.outpacing.tries() => delivered,
             Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US * patience(paths))),
         });
         Some(true)
@@ -403,7 +422,7 @@ impl Pacer {
         if self.fixed || now.since(self.round_at) < ROUND_MIN {
             return;
         }
-        let required = || self.paths.iter().map(|p| &p.1).filter(|p| p.required);
+        let required = || self.paths.iter().map(|p| &p.1).filter(|p| p.counts());
         let complete = required().all(|p| p.queue_us.is_some());
         if (!complete && now.since(self.round_at) < ROUND_MAX)
             || !required().any(|p| p.queue_us.is_some())
@@ -432,7 +451,9 @@ impl Pacer {
         let (queue, cap) = self.standing(now, f64::from(queue), cap);
         // If nothing was sent for a while, no rate follows from that time.
         let took = took.min(2.0 * ROUND_MAX.as_secs_f64());
-        self.set(now, queue, cap, excess, sent, took);
+        if !self.outpaces(now, cap, sent, took) {
+            self.set(now, queue, cap, excess, sent, took);
+        }
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.derive();
         self.round = newest.wrapping_add(1);
