@@ -141,8 +141,8 @@ impl Mutant {
     /// Mutants of objects that receivers decline, which the simulator catches. Small cases in
     /// `tests/small/declines.rs` catch them, too.
     pub const DECLINES: [Mutant; 2] = [Mutant::DeclinesUntold, Mutant::SentUnwanted];
-    /// Mutants of receivers that the group outpaces, which the simulator catches. Tests of the pacer
-    /// catch them, too.
+    /// Mutants of receivers that the group outpaces, which the simulator catches. Tests of the
+    /// pacer catch them, too.
     pub const PACE: [Mutant; 2] = [Mutant::OutpacesUntried, Mutant::NobodyIsOutpaced];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
     /// `tests/groups/mutants.rs` catch all but the last.

@@ -48,8 +48,8 @@ impl Source<'_> {
             }
             Source::Stream { .. } if options.has_slow_rule(Slow::Demote) => {
                 Err(Error::Usage(format!(
-                    "standard input is read once, so a receiver that is too slow for the others cannot \
-                 catch up: choose another rule than demote ({SLOW})"
+                    "standard input is read once, so a receiver that is too slow for the others \
+                     cannot catch up: choose another rule than demote ({SLOW})"
                 )))
             }
             Source::Stream { input, name } => SourceSet::stream(input, name),

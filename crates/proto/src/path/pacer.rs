@@ -22,8 +22,8 @@ use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
-use outpacing::Outpacing;
-use receiver::{Mark, ReceiverState};
+use outpacing::{Next, Outpacing, Round};
+use receiver::{LOSS_EXCESS, Mark, QUEUE_LOW_US, ReceiverState, STANDING, USED};
 
 /// Rate before anything is known, in bytes per second. Doubled every round, it passes 1 Gbit/s in
 /// five rounds.
@@ -32,18 +32,14 @@ const RATE_START: f64 = 8e6;
 const RATE_MIN: f64 = 16e3;
 /// Largest rate, in bytes per second.
 const RATE_MAX: f64 = 40e9;
-/// Share of the rate. A sender that sends less than this share does not use its rate.
-const USED: f64 = 0.75;
-/// Queue below which the link has room, in µs.
-const QUEUE_LOW_US: f64 = 1_000.0;
 /// Standing queue that Cruise aims at, in µs.
 const QUEUE_AIM_US: f64 = 2_500.0;
 /// Queue above which the rate goes below what arrives, to drain it, in µs.
 const QUEUE_HIGH_US: f64 = 5_000.0;
-/// Time for which a queue or a delivered rate must have been no better to count.
-const STANDING: Duration = Duration::from_millis(40);
 /// Number of rounds that are remembered, to know what has stood for [`STANDING`].
 const RECENT: usize = 8;
+/// Rounds of which nothing is known.
+const NOTHING: [(Time, f64, f64); RECENT] = [(Time::ZERO, f64::MAX, 0.0); RECENT];
 /// Share by which the best delivered rate fades in a second.
 const BEST_FADES: f64 = 1.0;
 /// Time after which a queue above the aim is to be gone, in µs.
@@ -57,8 +53,6 @@ const UP_BACK: f64 = 0.1;
 const UP_MAX: f64 = 0.5;
 /// Share of the best rate that arrived in the last seconds below which the rate has fallen.
 const FALLEN: f64 = 0.8;
-/// Loss above the usual one that counts as congestion, as a share of the packets.
-const LOSS_EXCESS: f64 = 0.15;
 /// Number of packets for which excess loss must last, besides [`STANDING`], to count: bursts of
 /// losses do not last.
 const LASTING: f64 = 256.0;
@@ -212,7 +206,7 @@ impl Pacer {
             drain: None,
             cutting: None,
             fell: None,
-            recent: [(Time::ZERO, f64::MAX, 0.0); RECENT],
+            recent: NOTHING,
             best: 0.0,
             aim: 0.0,
             met: false,
@@ -257,7 +251,8 @@ impl Pacer {
         if !required && self.paths.binary_search_by(is_known).is_err() {
             return;
         }
-        let path = self.path(member);
+        let at = self.place(member);
+        let path = &mut self.paths[at].1;
         if required && !path.required {
             // Old measurements say nothing about now.
             path.mark = None;
@@ -268,17 +263,26 @@ impl Pacer {
         path.required = required;
     }
 
-    /// What is known of a member.
-    fn path(&mut self, member: usize) -> &mut ReceiverState {
+    /// The place of what is known of a member.
+    fn place(&mut self, member: usize) -> usize {
         let member = member as u32;
-        let at = match self.paths.binary_search_by_key(&member, |p| p.0) {
-            Ok(at) => at,
-            Err(at) => {
-                self.paths.insert(at, (member, ReceiverState::new()));
-                at
-            }
-        };
-        &mut self.paths[at].1
+        let found = self.paths.binary_search_by_key(&member, |p| p.0);
+        found.unwrap_or_else(|at| {
+            self.paths.insert(at, (member, ReceiverState::new()));
+            at
+        })
+    }
+
+    /// Sets whether the group may outpace `member`, if this has held the rate for `patience`.
+    pub fn may_outpace(&mut self, member: usize, patience: Option<Duration>) {
+        let at = self.place(member);
+        self.outpacing.may(&mut self.paths[at].1, patience);
+    }
+
+    /// A member that the group would outpace without waiting for it, if one has been found since
+    /// the last call. Its speed does not count any more.
+    pub fn take_outpaced(&mut self) -> Option<usize> {
+        self.outpacing.take(&mut self.paths)
     }
 
     /// Forgets a member that is gone: another node may get its number.
@@ -322,7 +326,8 @@ impl Pacer {
         let i = self.paths.binary_search_by_key(&(member as u32), |p| p.0);
         let paths = self.paths.len() as f64;
         let path = &mut self.paths[i.ok()?].1;
-        if (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0 {
+        let is_old = (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0;
+        if is_old || !self.outpacing.covers(burst.at) {
             return None;
         }
         path.newest = number;
@@ -343,11 +348,12 @@ impl Pacer {
         if self.drain.is_some() && path.drained.is_none_or(|b| shorter(way, b)) {
             path.drained = Some(way);
         }
-        let base = match (path.base[0], path.base[1]) {
-            (Some(a), Some(b)) if shorter(b, a) => b,
-            (Some(a), _) => a,
-            (None, b) => b.unwrap_or(way),
-        };
+        let base = path
+            .base
+            .into_iter()
+            .flatten()
+            .reduce(shortest)
+            .unwrap_or(way);
         let queue = way.wrapping_sub(base);
         if (number.wrapping_sub(self.round) as i32) >= 0 {
             path.queue_us = Some(path.queue_us.map_or(queue, |q| q.min(queue)));
@@ -359,9 +365,6 @@ impl Pacer {
         };
         let since = arrived_us.wrapping_sub(path.last_us);
         path.last_us = arrived_us;
-        if !self.outpacing.covers(burst.at) {
-            return Some(true);
-        }
         let Some(mark) = path.mark.filter(|_| since < OUTAGE_US) else {
             path.mark = Some(here);
             return Some(true);
@@ -451,8 +454,20 @@ impl Pacer {
         let (queue, cap) = self.standing(now, f64::from(queue), cap);
         // If nothing was sent for a while, no rate follows from that time.
         let took = took.min(2.0 * ROUND_MAX.as_secs_f64());
-        if !self.outpaces(now, cap, sent, took) {
-            self.set(now, queue, cap, excess, sent, took);
+        let round = Round {
+            now,
+            took,
+            rate: self.rate,
+            sent,
+            delivered: cap,
+            may_try: self.phase != Phase::Startup && self.drain.is_none(),
+        };
+        match self.outpacing.end_round(&mut self.paths, round) {
+            Next::Pace => self.set(now, queue, cap, excess, sent, took),
+            Next::Try(rate) => self.rate = rate,
+            // What the trial has measured does not count.
+            Next::Again(rate) => (self.rate, self.recent) = (rate, NOTHING),
+            Next::Found => (self.phase, self.recent) = (Phase::Startup, NOTHING),
         }
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.derive();

@@ -3,8 +3,7 @@
 
 use core::time::Duration;
 
-use super::receiver::ReceiverState;
-use super::{LOSS_EXCESS, Pacer, Phase, QUEUE_LOW_US, RECENT, STANDING, USED};
+use super::receiver::{LOSS_EXCESS, QUEUE_LOW_US, ReceiverState, STANDING, USED};
 use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
@@ -62,370 +61,185 @@ fn median(values: impl Iterator<Item = u32>, space: &mut Vec<u32>) -> f64 {
     middle.map_or(0.0, |middle| f64::from(*middle))
 }
 
+/// A round of the pacer that ends.
+#[derive(Clone, Copy)]
+pub(super) struct Round {
+    pub(super) now: Time,
+    /// Its duration in seconds.
+    pub(super) took: f64,
+    /// The rate, in bytes per second, like those that follow.
+    pub(super) rate: f64,
+    /// The rate at which packets left.
+    pub(super) sent: f64,
+    /// The rate at which packets arrived at the slowest receiver.
+    pub(super) delivered: f64,
+    /// Whether a trial may begin now.
+    pub(super) may_try: bool,
+}
+
+impl Round {
+    /// Whether the sender has not used its rate.
+    fn is_limited(&self) -> bool {
+        self.sent < USED * self.rate
+    }
+}
+
+/// What follows from a round.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Next {
+    /// The pacer sets the rate.
+    Pace,
+    /// A trial sets this rate.
+    Try(f64),
+    /// A trial was in vain, and the rate is this one again.
+    Again(f64),
+    /// Receivers are outpaced, and the pacer looks for the rate of the others.
+    Found,
+}
+
+type Paths = [(u32, ReceiverState)];
+
 impl Outpacing {
+    /// Whether what left at this time says something of what is tried, or nothing is.
+    pub(super) fn covers(&self, left: Time) -> bool {
+        self.trial.is_none_or(|trial| trial.began <= left)
+    }
+
     /// Whether a trial is under way.
     pub(super) fn tries(&self) -> bool {
         self.trial.is_some()
     }
 
-    /// Whether what left at this time says something of what is tried, or nothing is.
-    pub(super) fn covers(&self, left: Time) -> bool {
-        self.trial.is_none_or(|trial| trial.began <= left)
-    }
-}
-
-impl Pacer {
-    /// Sets whether the group may outpace `member`, if this has held the rate for `patience`.
-    pub fn may_outpace(&mut self, member: usize, patience: Option<Duration>) {
-        self.outpacing.patience = patience.or(self.outpacing.patience);
-        let path = self.path(member);
+    /// Sets whether the group may outpace a receiver, if this has held the rate for `patience`.
+    pub(super) fn may(&mut self, path: &mut ReceiverState, patience: Option<Duration>) {
+        self.patience = patience.or(self.patience);
         path.expendable = patience.is_some();
         path.aside &= path.expendable;
         path.held = None;
     }
 
-    /// A member that the group would outpace without waiting for it, if one has been found since
-    /// the last call. Its speed does not count any more.
-    pub fn take_outpaced(&mut self) -> Option<usize> {
-        if self.outpacing.untold == 0 {
-            return None;
-        }
-        self.outpacing.untold -= 1;
-        let (member, path) = self.paths.iter_mut().find(|(_, p)| p.found)?;
+    /// A receiver that has been found outpaced since the last call.
+    pub(super) fn take(&mut self, paths: &mut Paths) -> Option<usize> {
+        self.untold = self.untold.checked_sub(1)?;
+        let (member, path) = paths.iter_mut().find(|(_, path)| path.found)?;
         path.found = false;
         Some(*member as usize)
     }
 
     /// Watches at the end of a round which receivers hold the rate, and tries a higher one if a
-    /// few have done so for as long as they may. `delivered`: what arrives at the slowest. `sent`:
-    /// the rate at which packets left in the round, which took `took` seconds. Returns whether a
-    /// trial sets the rate.
-    pub(super) fn outpaces(&mut self, now: Time, delivered: f64, sent: f64, took: f64) -> bool {
-        let Some(patience) = self.outpacing.patience else {
-            return false;
+    /// few have done so for as long as they may.
+    pub(super) fn end_round(&mut self, paths: &mut Paths, round: Round) -> Next {
+        let Some(patience) = self.patience else {
+            return Next::Pace;
         };
-        let limited = sent < USED * self.rate;
-        if let Some(trial) = self.outpacing.trial {
-            return self.goes_on(now, trial, sent, limited);
+        if let Some(trial) = self.trial {
+            return self.goes_on(paths, round, trial, patience);
         }
-        self.look(now, took, patience);
-        let counted = self.paths.iter().filter(|p| p.1.counts());
+        self.look(paths, round, patience);
         let (mut all, mut few, mut expendable) = (0, 0, true);
-        for (_, path) in counted {
+        for (_, path) in paths.iter().filter(|p| p.1.counts()) {
             all += 1;
-            if path.has_held(now, patience) {
+            if path.has_held(round.now, patience) {
                 few += 1;
                 expendable &= path.expendable;
             }
         }
-        let is_due = few > 0 && 2 * few <= all && expendable && now >= self.outpacing.next;
-        if !is_due || limited || self.phase == Phase::Startup || self.drain.is_some() {
-            return false;
+        let is_due = few > 0 && 2 * few <= all && expendable && round.now >= self.next;
+        if !is_due || round.is_limited() || !round.may_try {
+            return Next::Pace;
         }
         if mutant::active(Mutant::OutpacesUntried) {
-            self.find(now, |_| true);
-            return false;
+            self.find(paths, round.now, patience, |_| true);
+            return Next::Found;
         }
-        self.outpacing.trial = Some(Trial {
-            began: now,
-            rate: self.rate,
+        self.trial = Some(Trial {
+            began: round.now,
+            rate: round.rate,
             taken: None,
         });
-        self.rate = TRIAL * delivered;
-        for (_, path) in &mut self.paths {
+        for (_, path) in paths {
             (path.mark, path.delivered, path.arrives) = (None, None, None);
         }
-        true
+        Next::Try(TRIAL * round.delivered)
     }
 
     /// Notes which receivers hold the rate: those whose queue is longer than that of most others,
     /// and those that lose far more than usual, or than most others do.
-    fn look(&mut self, now: Time, took: f64, patience: Duration) {
-        let counted = || self.paths.iter().filter(|p| p.1.counts());
-        let sorted = &mut self.outpacing.sorted;
+    fn look(&mut self, paths: &mut Paths, round: Round, patience: Duration) {
+        let counted = || paths.iter().filter(|p| p.1.counts());
+        let sorted = &mut self.sorted;
         // One that has not reported on this round, which ended without it, has a long queue.
         let queues = counted().map(|p| p.1.queue_us.unwrap_or(u32::MAX));
         let queue_most = median(queues, sorted) + QUEUE_LOW_US;
         let losses = counted().map(|p| (p.1.usual_loss * PARTS) as u32);
         let loss_most = median(losses, sorted) / PARTS + LOSS_EXCESS;
-        let learn = (took * LOOK / patience.as_secs_f64()).min(1.0);
-        for (_, path) in self.paths.iter_mut().filter(|p| p.1.counts()) {
+        let learn = (round.took * LOOK / patience.as_secs_f64()).min(1.0);
+        for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
             let queue = path.queue_us.unwrap_or(u32::MAX);
             let loses = path.over.is_some() || path.usual_loss > loss_most;
             let holds = f64::from(queue) > queue_most || loses;
             path.holds += (f64::from(u8::from(holds)) - path.holds) * learn;
             match path.holds {
-                share if share > HOLDS => _ = path.held.get_or_insert(now),
+                share if share > HOLDS => _ = path.held.get_or_insert(round.now),
                 share if share < HOLDS_NOT => path.held = None,
                 _ => {}
             }
         }
     }
 
-    /// Goes on with a trial, or ends it. Returns whether it sets the rate.
-    fn goes_on(&mut self, now: Time, mut trial: Trial, sent: f64, limited: bool) -> bool {
-        let patience = self.outpacing.patience.unwrap_or_default();
+    /// Goes on with a trial, or ends it.
+    fn goes_on(
+        &mut self,
+        paths: &mut Paths,
+        round: Round,
+        mut trial: Trial,
+        patience: Duration,
+    ) -> Next {
+        let (now, sent) = (round.now, round.sent.min(round.rate));
         let (mut all, mut taken, mut unknown) = (0, 0, false);
-        for (_, path) in self.paths.iter().filter(|p| p.1.counts()) {
+        for (_, path) in paths.iter().filter(|p| p.1.counts()) {
             all += 1;
-            let takes = |d| d >= TAKEN * sent.min(self.rate);
-            taken += u32::from(path.delivered.is_some_and(takes));
+            taken += u32::from(path.delivered.is_some_and(|d| d >= TAKEN * sent));
             unknown |= path.delivered.is_none() && path.has_held(now, patience);
         }
-        let is_taken = 2 * taken >= all && all > 0 && !limited;
+        let is_taken = 2 * taken >= all && all > 0 && !round.is_limited();
         trial.taken = trial.taken.or(Some(now)).filter(|_| is_taken);
-        self.outpacing.trial = Some(trial);
+        self.trial = Some(trial);
         let stands = trial.taken.is_some_and(|t| now.since(t) >= STANDING);
         if (unknown || !stands) && now.since(trial.began) < TRIAL_MAX {
-            return true;
+            return Next::Try(round.rate);
         }
-        let most = OUTPACED * self.rate;
-        self.outpacing.trial = None;
-        self.recent = [(Time::ZERO, f64::MAX, 0.0); RECENT];
-        for (_, path) in &mut self.paths {
+        self.trial = None;
+        for (_, path) in paths.iter_mut() {
             // What was lost in the trial says nothing about the rate of before.
             (path.loss, path.over) = (path.usual_loss, None);
         }
-        let found = match stands && !mutant::active(Mutant::NobodyIsOutpaced) {
-            true => self.find(now, |p| p.arrives.is_none_or(|rate| rate < most)),
-            false => 0,
-        };
-        if found == 0 {
-            self.outpacing.next = now + patience * (1 << self.outpacing.vain);
-            self.outpacing.vain = (self.outpacing.vain + 1).min(VAIN_MAX);
-            self.rate = trial.rate;
+        let slow = |path: &ReceiverState| path.arrives.is_none_or(|a| a < OUTPACED * round.rate);
+        let may_find = stands && !mutant::active(Mutant::NobodyIsOutpaced);
+        if may_find && self.find(paths, now, patience, slow) {
+            return Next::Found;
         }
-        true
+        self.next = now + patience * (1 << self.vain);
+        self.vain = (self.vain + 1).min(VAIN_MAX);
+        Next::Again(trial.rate)
     }
 
     /// Takes receivers for outpaced that have held the rate for as long as they may, and of which
-    /// this is true. Their speed does not count from now on, and the pacer looks for the rate of
-    /// the others. Returns how many there are.
-    fn find(&mut self, now: Time, is_outpaced: impl Fn(&ReceiverState) -> bool) -> u32 {
-        let patience = self.outpacing.patience.unwrap_or_default();
-        let counted = self.paths.iter_mut().map(|p| &mut p.1);
-        let mut found = 0;
-        for path in counted.filter(|p| p.counts() && p.expendable) {
-            if path.has_held(now, patience) && is_outpaced(path) {
-                (path.aside, path.found, path.held) = (true, true, None);
-                found += 1;
-            }
-        }
-        self.outpacing.untold += found;
-        if found > 0 {
-            self.phase = Phase::Startup;
-        }
-        found
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::path::Burst;
-
-    /// Bytes of a burst, in packets of 1000 bytes.
-    const BURST: u32 = 10_000;
-    const PATIENCE: Duration = Duration::from_millis(300);
-    /// The speed of a link that is not slow, in bytes per second.
-    const LINK: f64 = 25e6;
-    /// Longest queue of a link; what comes when it is full is lost.
-    const QUEUE: Duration = Duration::from_millis(100);
-
-    /// A receiver with a link of its own.
-    struct Receiver {
-        /// Its link's speed in bytes per second.
-        link: f64,
-        /// When the last packet arrives.
-        arrived: Time,
-        received: u32,
-        /// Reports under way: when they arrive, burst, number of packets received before it.
-        reports: VecDeque<(Time, u32, Burst, u32)>,
-        is_there: bool,
-    }
-
-    /// A sender and its receivers.
-    struct Bench {
-        pacer: Pacer,
-        receivers: Vec<Receiver>,
+    /// this is true. Their speed does not count from now on. Returns whether there are any.
+    fn find(
+        &mut self,
+        paths: &mut Paths,
         now: Time,
-        burst: u32,
-        fresh: u32,
-        outpaced: Vec<usize>,
-    }
-
-    impl Bench {
-        /// Receivers whose links have these shares of [`LINK`].
-        fn new(shares: &[f64]) -> Bench {
-            let mut pacer = Pacer::new(None);
-            for member in 0..shares.len() {
-                pacer.require(member, true);
-                pacer.may_outpace(member, Some(PATIENCE));
-            }
-            let receiver = |share: &f64| Receiver {
-                link: LINK * share,
-                arrived: Time::ZERO,
-                received: 0,
-                reports: VecDeque::new(),
-                is_there: true,
-            };
-            Bench {
-                pacer,
-                receivers: shares.iter().map(receiver).collect(),
-                now: Time::ZERO,
-                burst: 0,
-                fresh: 0,
-                outpaced: Vec::new(),
+        patience: Duration,
+        is_outpaced: impl Fn(&ReceiverState) -> bool,
+    ) -> bool {
+        let before = self.untold;
+        for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
+            if path.expendable && path.has_held(now, patience) && is_outpaced(path) {
+                (path.aside, path.found, path.held) = (true, true, None);
+                self.untold += 1;
             }
         }
-
-        /// Sends for the time `long`, as fast as the pacer allows. Receivers that are outpaced
-        /// leave.
-        fn send(&mut self, long: Duration) {
-            let end = self.now + long;
-            while self.now < end {
-                let reports = self.receivers.iter().filter(|r| r.is_there);
-                let next = reports.filter_map(|r| r.reports.front()).map(|r| r.0).min();
-                let opens = self.pacer.opens_at();
-                self.now = self.now.max(next.map_or(opens, |next| next.min(opens)));
-                self.report();
-                if self.pacer.is_open(self.now) {
-                    self.burst();
-                }
-            }
-        }
-
-        fn report(&mut self) {
-            for (member, receiver) in self.receivers.iter_mut().enumerate() {
-                while receiver.reports.front().is_some_and(|r| r.0 <= self.now)
-                    && let Some((at, number, burst, received)) = receiver.reports.pop_front()
-                {
-                    let told = (received, at.micros());
-                    let rtt = self.now.since(burst.at);
-                    self.pacer
-                        .sample(self.now, member, (number, &burst), rtt, told);
-                    self.pacer.tick(self.now, self.burst);
-                }
-            }
-            while let Some(member) = self.pacer.take_outpaced() {
-                self.outpaced.push(member);
-                self.receivers[member].is_there = false;
-                self.receivers[member].reports.clear();
-                self.pacer.forget(member);
-            }
-        }
-
-        fn burst(&mut self) {
-            let burst = Burst {
-                at: self.now,
-                path: 0,
-                fresh: self.fresh,
-                bytes: u64::from(self.fresh) * 1000,
-            };
-            self.burst += 1;
-            self.fresh += BURST / 1000;
-            self.pacer.sent(self.now, BURST);
-            for receiver in self.receivers.iter_mut().filter(|r| r.is_there) {
-                let took = Duration::from_secs_f64(f64::from(BURST) / receiver.link);
-                let arrives = (self.now + Duration::from_micros(50)).max(receiver.arrived + took);
-                if arrives.since(self.now) > QUEUE {
-                    continue;
-                }
-                receiver.arrived = arrives;
-                let before = receiver.received;
-                receiver.received += BURST / 1000;
-                receiver
-                    .reports
-                    .push_back((arrives, self.burst, burst, before));
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-
-        #[test]
-        fn the_slow_ones_among_faster_ones_are_outpaced(
-            slow in proptest::collection::vec(0.05f64..0.3, 1..4),
-            more in 0usize..4,
-            jitter in 0.9f64..1.0,
-        ) {
-            let fast = slow.len() + more;
-            let others = (0..fast).map(|n| if n == 0 { jitter } else { 1.0 });
-            let shares: Vec<f64> = slow.iter().copied().chain(others).collect();
-            let mut bench = Bench::new(&shares);
-            bench.send(Duration::from_secs(8));
-            bench.outpaced.sort_unstable();
-            prop_assert_eq!(&bench.outpaced, &(0..slow.len()).collect::<Vec<_>>());
-            // The others then have their own pace.
-            let before = bench.pacer.bytes();
-            bench.send(Duration::from_secs(1));
-            let share = (bench.pacer.bytes() - before) as f64 / LINK;
-            prop_assert!(share > 0.75, "{}", share);
-        }
-
-        #[test]
-        fn nobody_is_outpaced_where_all_are_about_as_fast(
-            shares in proptest::collection::vec(0.6f64..1.0, 1..8),
-            speed in prop::sample::select(vec![0.1, 1.0, 10.0]),
-        ) {
-            let shares: Vec<f64> = shares.iter().map(|share| share * speed).collect();
-            let mut bench = Bench::new(&shares);
-            bench.send(Duration::from_secs(4));
-            prop_assert_eq!(bench.outpaced, Vec::<usize>::new());
-        }
-
-        #[test]
-        fn nobody_is_outpaced_for_a_moment(pause in 450u64..1200, share in 0.05f64..0.5) {
-            let mut bench = Bench::new(&[1.0, 1.0, 1.0]);
-            for _ in 0..5 {
-                bench.send(Duration::from_millis(pause));
-                bench.receivers[0].link = LINK * share;
-                bench.send(PATIENCE / 3);
-                bench.receivers[0].link = LINK;
-            }
-            prop_assert_eq!(bench.outpaced, Vec::<usize>::new());
-        }
-    }
-
-    #[test]
-    fn more_than_half_are_never_outpaced() {
-        let mut bench = Bench::new(&[0.1, 0.1, 0.1, 1.0, 1.0]);
-        bench.send(Duration::from_secs(3));
-        assert_eq!(bench.outpaced, [0; 0]);
-    }
-
-    #[test]
-    fn one_that_must_not_be_outpaced_is_waited_for() {
-        let mut bench = Bench::new(&[0.1, 1.0, 1.0]);
-        bench.pacer.may_outpace(0, None);
-        bench.send(Duration::from_secs(3));
-        assert_eq!(bench.outpaced, [0; 0]);
-        bench.pacer.may_outpace(0, Some(PATIENCE));
-        bench.send(Duration::from_secs(1));
-        assert_eq!(bench.outpaced, [0]);
-    }
-
-    #[cfg(feature = "mutants")]
-    #[test]
-    fn every_mutant_of_the_pace_is_caught() {
-        for (mutant, shares, right) in [
-            (Mutant::OutpacesUntried, [0.7, 1.0, 1.0], 0),
-            (Mutant::NobodyIsOutpaced, [0.1, 1.0, 1.0], 1),
-        ] {
-            let found = |mutant| {
-                mutant::select(mutant);
-                let mut bench = Bench::new(&shares);
-                bench.send(Duration::from_secs(3));
-                mutant::select(None);
-                bench.outpaced.len()
-            };
-            assert_eq!(found(None), right);
-            assert_ne!(found(Some(mutant)), right, "{mutant:?}");
-        }
+        self.untold > before
     }
 }

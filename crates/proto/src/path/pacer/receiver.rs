@@ -5,6 +5,15 @@ use core::time::Duration;
 use crate::path::Burst;
 use crate::time::Time;
 
+/// Share of the rate. A sender that sends less than this share does not use its rate.
+pub(super) const USED: f64 = 0.75;
+/// Queue below which the link has room, in µs.
+pub(super) const QUEUE_LOW_US: f64 = 1_000.0;
+/// Time for which a queue or a delivered rate must have been no better to count.
+pub(super) const STANDING: Duration = Duration::from_millis(40);
+/// Loss above the usual one that counts as congestion, as a share of the packets.
+pub(super) const LOSS_EXCESS: f64 = 0.15;
+
 /// The state of one receiver, as its feedback shows it.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiverState {
