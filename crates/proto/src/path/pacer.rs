@@ -342,9 +342,7 @@ impl Pacer {
             (path.base, path.mark) = ([Some(way), None], None);
             return Some(false);
         }
-        if path.base[0].is_none_or(|b| shorter(way, b)) {
-            path.base[0] = Some(way);
-        }
+        path.base[0] = Some(path.base[0].map_or(way, |b| shortest(b, way)));
         if self.drain.is_some() && path.drained.is_none_or(|b| shorter(way, b)) {
             path.drained = Some(way);
         }
@@ -398,12 +396,11 @@ impl Pacer {
             false => 1.0,
         };
         path.usual_loss += rise.min(most);
-        path.learnt_at = now;
+        (path.learnt_at, path.arrives) = (now, Some(sent * got));
         path.over = match path.loss - path.usual_loss > LOSS_EXCESS {
             true => path.over.or(Some((now, path.learnt))),
             false => None,
         };
-        path.arrives = Some(sent * got);
         let delivered =
             sent * likely(got, path.usual_loss, packets, paths) / (1.0 - path.usual_loss).max(0.05);
         // A sender that pauses, with no queue before the receiver, shows how much it sends and not
