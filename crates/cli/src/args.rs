@@ -18,7 +18,7 @@ use fabricast_console::units;
 pub use self::copy::Copy;
 pub use self::net::Net;
 use self::net::scheme;
-pub use self::sending::{Checksum, Reach, Sending, Slow};
+pub use self::sending::{Checksum, Reach, Sending};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -221,6 +221,14 @@ pub enum Late {
     Refuse,
 }
 
+#[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
+pub enum Accept {
+    /// It has received the files: also one that writes to standard output or stores nothing
+    Received,
+    /// It has verified what it has stored; others are refused
+    Verified,
+}
+
 #[derive(clap::Args, Debug)]
 pub struct Send {
     /// The files and directories to send, or - for standard input
@@ -278,6 +286,19 @@ pub struct Send {
     /// What to do about a receiver that comes when the transfer runs already
     #[arg(long, value_enum, default_value = "admit")]
     pub late: Late,
+    /// Receivers, by name, that must be there at the start and complete at the end (recv --as)
+    ///
+    /// Then exit code 0 means that these have the files, whatever becomes of others.
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        help_heading = "Start"
+    )]
+    pub require: Vec<String>,
+    /// When a receiver counts as complete
+    #[arg(long, value_enum, default_value = "received")]
+    pub accept: Accept,
     /// Do not announce the transfer on the network; receivers then need --from
     #[arg(long)]
     pub no_announce: bool,
@@ -289,11 +310,19 @@ pub struct Send {
 pub struct Recv {
     /// Where it goes: an existing directory, or a name for the one file or directory that is sent,
     /// or - for standard output
-    #[arg(required_unless_present = "dir")]
+    #[arg(required_unless_present_any = ["dir", "discard"])]
     pub dest: Option<PathBuf>,
     /// Where it goes: a directory, which is made if it does not exist
     #[arg(long, value_name = "DEST", conflicts_with = "dest")]
     pub dir: Option<PathBuf>,
+    /// Prove everything and store nothing, to measure; the sender's table says received
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "dest", "dir", "force", "delete", "privileged", "xattrs", "reserve", "no_sync",
+        ],
+    )]
+    pub discard: bool,
     /// Set set-user-ID, set-group-ID and sticky bits; make devices and FIFOs that the sender sends;
     /// with --xattrs, set also extended attributes that only root may set
     #[arg(long)]

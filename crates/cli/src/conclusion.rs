@@ -41,7 +41,7 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
     };
     let (complete, all) = (report.complete(), expected(&report, hosts));
     let code = match report.exit_code() {
-        exit::OK if complete < all => exit::PARTIAL,
+        exit::OK if complete < hosts.len() => exit::PARTIAL,
         code => code,
     };
     results(out, &mut report, hosts, code);

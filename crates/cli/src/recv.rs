@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
@@ -54,6 +55,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         scheme: args.scheme.clone(),
         into_directory: args.dir.is_some(),
         output,
+        discard: args.discard,
         privileged: args.privileged,
         attributes: args.xattrs,
         overwrite: args.force,
@@ -85,10 +87,11 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 return out.code(exit::OK);
             }
             let rate = report.len as f64 / report.seconds.max(1e-9);
-            let (what, how) = match report.state {
-                State::Received => ("standard output".into(), "received"),
-                _ => (shown(&report.path), "verified"),
+            let how = match report.state {
+                State::Received => "received",
+                _ => "verified",
             };
+            let what = goes_to(&report.path);
             out.say(&format!(
                 "{what}: {} in {:.2} s ({}), {how}",
                 units::bytes(report.len),
@@ -117,6 +120,14 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             Some(launched) => launched.error(error),
             None => error,
         }),
+    }
+}
+
+/// Where what is received goes, in words.
+fn goes_to(path: &Path) -> String {
+    match path.as_os_str() == "-" {
+        true => "standard output".into(),
+        false => shown(path),
     }
 }
 
@@ -274,10 +285,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
         } => out.say(&format!(
             "{sender} offers {name} ({}); it goes to {}. Waiting for the start",
             length(*len),
-            match path.as_os_str() == "-" {
-                true => "standard output".into(),
-                false => shown(path),
-            }
+            goes_to(path)
         )),
         RecvEvent::Started { .. } => out.say("Receiving"),
         RecvEvent::Resumed { bytes } => out.say(&format!(

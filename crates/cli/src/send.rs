@@ -55,7 +55,8 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
     let chosen = args.min_receivers.is_some()
         || args.max_receivers.is_some()
         || args.min_wait.is_some()
-        || args.max_wait.is_some();
+        || args.max_wait.is_some()
+        || !args.require.is_empty();
     let talks = !args.how.net.json && !args.how.net.quiet;
     // Where standard input is sent, Enter is a part of it.
     let is_free = !sending::is_stdin(&args.sources);
@@ -82,6 +83,8 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
             args::Late::Refuse => Late::Refuse,
         },
         announce: !args.no_announce,
+        required: args.require.clone(),
+        verified_only: args.accept == args::Accept::Verified,
         ..sending::options(&args.how, start, interrupt)
     }
 }

@@ -66,7 +66,7 @@ pub fn check_scheme(how: &args::Sending) -> Result<(), Error> {
         false => timeout
             .or(at_once)
             .map(|option| format!("{option} is for --scheme ibrmp alone: leave it out")),
-        true if how.slow.is_some() => Some(
+        true if !how.slow.is_empty() => Some(
             "--slow does not fit --scheme ibrmp, where nobody waits for a slow receiver: a file is \
              closed when its time is over (--file-timeout)"
                 .to_string(),
@@ -164,15 +164,17 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
         rate: how.rate,
         file_timeout: how.file_timeout.unwrap_or(defaults.file_timeout),
         files_at_once: how.files_at_once.unwrap_or(defaults.files_at_once),
-        slow: match how.slow {
-            Some(args::Slow::Wait) => Slow::Wait,
-            Some(args::Slow::Alive) => Slow::Alive,
-            Some(args::Slow::Demote) => Slow::Demote,
-            Some(args::Slow::Drop) => Slow::Drop,
+        slow: match how.slow.iter().rfind(|(name, _)| name.is_none()) {
+            Some((_, rule)) => *rule,
             // A user at a terminal can watch and decide.
             None if std::io::stderr().is_terminal() && !how.net.quiet => Slow::Wait,
             None => Slow::Alive,
         },
+        slow_by_name: how
+            .slow
+            .iter()
+            .filter_map(|(name, rule)| Some((name.clone()?, *rule)))
+            .collect(),
         datagram_min: how
             .datagram_min
             .map_or(defaults.datagram_min, |d| d as usize),
@@ -275,7 +277,7 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
             share(*placed, *len)
         )),
         SendEvent::Slow { receiver } => {
-            let what = match options.slow {
+            let what = match options.slow_rule(receiver) {
                 Slow::Wait => "with --slow drop the transfer would go on without it",
                 Slow::Alive | Slow::Demote => {
                     "it is dropped if this goes on; with --slow wait it would not be"

@@ -3,7 +3,7 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 25] = [
+const OPTIONS: [(&str, &str); 28] = [
     (setting::ACCEPT, "--name"),
     (setting::DATAGRAM, "--datagram"),
     (setting::DELETE, "--delete"),
@@ -19,16 +19,19 @@ const OPTIONS: [(&str, &str); 25] = [
     (setting::MAX_WAIT, "--max-wait"),
     (setting::MIN_RECEIVERS, "--min-receivers"),
     (setting::MIN_WAIT, "--min-wait"),
+    (setting::NAME, "--as"),
     (setting::OVERWRITE, "--force"),
     (setting::PATIENCE, "--patience"),
     (setting::PER_HOST, "--per-host"),
     (setting::PORT, "--port"),
     (setting::REACH, "--reach"),
     (setting::RECEIVE_TIMEOUT, "--receive-timeout"),
+    (setting::REQUIRED, "--require"),
     (setting::RESERVE, "--reserve"),
     (setting::SCHEME, "--scheme"),
     (setting::SLOW, "--slow"),
     (setting::START_TIMEOUT, "--start-timeout"),
+    (setting::VERIFIED_ONLY, "--accept"),
 ];
 
 /// Returns a message of the library with each name of a setting replaced by its option.

@@ -151,11 +151,12 @@ pub enum Slow {
     /// [`Slow::Drop`] grants.
     Alive,
     /// Remove the receiver from the group, so that the others go on at full speed. It gets what it
-    /// has missed when they have everything. It is also slow if it is far behind the fastest for as
-    /// long as the patience. If it is slow again while it catches up, or the others have
-    /// everything, the rule is that of [`Slow::Alive`].
+    /// has missed when they have everything. It is also slow if, for as long as the patience, it is
+    /// far behind the fastest, or holds the others at less than half of what they could take. If it
+    /// is slow again while it catches up, or the others have everything, the rule is that of
+    /// [`Slow::Alive`].
     Demote,
-    /// Go on without the receiver, which counts as failed.
+    /// Go on without the receiver, which counts as failed. It is slow as with [`Slow::Demote`].
     Drop,
 }
 
@@ -305,6 +306,14 @@ pub struct SendOptions {
     pub rate: Option<u64>,
     /// What to do about slow receivers.
     pub slow: Slow,
+    /// What to do about slow receivers with these names, instead.
+    pub slow_by_name: BTreeMap<String, Slow>,
+    /// Names of receivers that must be there at the start, and must have everything at the end.
+    /// Empty: all that are admitted must have everything.
+    pub required: Vec<String>,
+    /// Whether the sender refuses receivers that cannot verify what they have: those that write to
+    /// a stream ([`RecvOptions::output`]) or store nothing ([`RecvOptions::discard`]).
+    pub verified_only: bool,
     /// What becomes of receivers that come late.
     pub late: Late,
     /// With P3's protocol: the time from the end of a file's multicast until the file is closed for
@@ -340,6 +349,9 @@ impl Default for SendOptions {
             scheme: "auto".into(),
             rate: None,
             slow: Slow::Wait,
+            slow_by_name: BTreeMap::new(),
+            required: Vec::new(),
+            verified_only: false,
             late: Late::Admit,
             file_timeout: Duration::from_secs(60),
             files_at_once: 128,
@@ -349,6 +361,18 @@ impl Default for SendOptions {
             selection: Selection::default(),
             interrupt: Arc::default(),
         }
+    }
+}
+
+impl SendOptions {
+    /// What to do about a slow receiver with this name.
+    pub fn slow_rule(&self, name: &str) -> Slow {
+        self.slow_by_name.get(name).copied().unwrap_or(self.slow)
+    }
+
+    /// Whether this rule holds for any receiver.
+    pub fn has_slow_rule(&self, rule: Slow) -> bool {
+        self.slow == rule || self.slow_by_name.values().any(|named| *named == rule)
     }
 }
 
@@ -399,6 +423,9 @@ pub struct RecvOptions {
     /// pipe, or any open file. The receiver has to be there from the start, and has *received* the
     /// file at the end: what becomes of the bytes, nobody can verify.
     pub output: Option<Arc<File>>,
+    /// Whether everything is proven as it arrives and nothing is stored; [`RecvOptions::dest`] has
+    /// no meaning then. The receiver has *received* the files at the end, and cannot verify them.
+    pub discard: bool,
     /// Whether set-user-ID, set-group-ID and sticky bits are kept, devices and FIFOs are made, and
     /// extended attributes are set that only root may set.
     pub privileged: bool,
@@ -447,6 +474,7 @@ impl RecvOptions {
             dest: dest.into(),
             into_directory: false,
             output: None,
+            discard: false,
             privileged: false,
             attributes: false,
             overwrite: false,
@@ -463,6 +491,11 @@ impl RecvOptions {
             inject_damage: 0,
             interrupt: Arc::default(),
         }
+    }
+
+    /// Whether files are made on a file system.
+    pub fn makes_files(&self) -> bool {
+        self.output.is_none() && !self.dry_run && !self.discard
     }
 }
 

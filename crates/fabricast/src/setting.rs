@@ -28,6 +28,8 @@ pub const INJECT_CORRUPTION: &str = "`NetOptions::inject_corruption`";
 pub const INJECT_DELAY: &str = "`NetOptions::inject_delay`";
 /// Name in messages of [`NetOptions::inject_loss`](crate::config::NetOptions::inject_loss).
 pub const INJECT_LOSS: &str = "`NetOptions::inject_loss`";
+/// Name in messages of [`RecvOptions::name`](crate::config::RecvOptions::name).
+pub const NAME: &str = "`RecvOptions::name`";
 /// Name in messages of [`NetOptions::interface`](crate::config::NetOptions::interface).
 pub const INTERFACE: &str = "`NetOptions::interface`";
 /// Name in messages of [`StartRule::max_receivers`](crate::config::StartRule::max_receivers).
@@ -55,12 +57,16 @@ pub const RECEIVE_TIMEOUT: &str = "`RecvOptions::receive_timeout`";
 pub const REACH: &str = "`SendOptions::reach`";
 /// Name in messages of [`RecvOptions::reserve`](crate::config::RecvOptions::reserve).
 pub const RESERVE: &str = "`RecvOptions::reserve`";
+/// Name in messages of [`SendOptions::required`](crate::config::SendOptions::required).
+pub const REQUIRED: &str = "`SendOptions::required`";
 /// Name in messages of [`RecvOptions::scheme`](crate::config::RecvOptions::scheme).
 pub const SCHEME: &str = "`RecvOptions::scheme`";
 /// Name in messages of [`SendOptions::slow`](crate::config::SendOptions::slow).
 pub const SLOW: &str = "`SendOptions::slow`";
 /// Name in messages of [`RecvOptions::start_timeout`](crate::config::RecvOptions::start_timeout).
 pub const START_TIMEOUT: &str = "`RecvOptions::start_timeout`";
+/// Name in messages of [`SendOptions::verified_only`](crate::config::SendOptions::verified_only).
+pub const VERIFIED_ONLY: &str = "`SendOptions::verified_only`";
 
 /// Name in messages of [`Options::scheme`](crate::communicator::Options::scheme).
 pub const JOB_SCHEME: &str = "`communicator::Options::scheme`";
@@ -75,7 +81,7 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 25] = [
+pub const ALL: [&str; 28] = [
     ACCEPT,
     DATAGRAM,
     DELETE,
@@ -91,14 +97,17 @@ pub const ALL: [&str; 25] = [
     MAX_WAIT,
     MIN_RECEIVERS,
     MIN_WAIT,
+    NAME,
     OVERWRITE,
     PATIENCE,
     PER_HOST,
     PORT,
     REACH,
     RECEIVE_TIMEOUT,
+    REQUIRED,
     RESERVE,
     SCHEME,
     SLOW,
     START_TIMEOUT,
+    VERIFIED_ONLY,
 ];

@@ -291,6 +291,9 @@ pub struct Kind {
     /// With receivers that join and leave in the midst of broadcasts
     #[arg(long)]
     pub joined: bool,
+    /// With receivers that take less than the others, of which the sender leaves some behind
+    #[arg(long)]
+    pub outpaced: bool,
     /// With files by P3's protocol, to receivers that join and leave while files expire
     #[arg(long)]
     pub files: bool,

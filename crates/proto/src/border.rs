@@ -113,6 +113,19 @@ pub enum Command {
         /// What the sender's node has said about the join.
         admission: Admission,
     },
+    /// Sets whether the group may outpace a member of this node's stream. If it may, and the member
+    /// holds the others at less than half of what they could take, for as long as
+    /// [`Config::patience`], [`Event::Outpaced`] says so.
+    ///
+    /// Refused ([`Refused::Hierarchy`]) where receivers report for each other.
+    MayOutpace {
+        /// The group.
+        group: GroupId,
+        /// The member.
+        node: NodeId,
+        /// Whether the group may outpace it. At first it may not.
+        may: bool,
+    },
     /// Removes a group: this node sends nothing more to it and expects nothing more from it.
     GroupRemove(GroupId),
     /// A node is gone (its process ended, its link is dead, or the caller gave it up). No member
@@ -360,6 +373,16 @@ pub enum Event {
     /// it once, until the member makes progress. The caller may go on waiting or remove the member
     /// ([`Command::PeerRemove`]).
     Slow {
+        /// The group.
+        group: GroupId,
+        /// The member.
+        node: NodeId,
+    },
+    /// A member that the group may outpace ([`Command::MayOutpace`]) takes less than half of what
+    /// most others take, and has held them back for longer than [`Config::patience`]. The rate does
+    /// not follow it any more. The caller removes it ([`Command::MemberRemove`]), or lets the rate
+    /// follow it again ([`Command::MayOutpace`]).
+    Outpaced {
         /// The group.
         group: GroupId,
         /// The member.

@@ -67,6 +67,10 @@ pub enum Mutant {
     DeclinesUntold,
     /// A sender sends what no member of a path wants.
     SentUnwanted,
+    /// The pacer takes receivers for outpaced that hold the rate, without trying a higher one.
+    OutpacesUntried,
+    /// The pacer never finds that receivers are outpaced.
+    NobodyIsOutpaced,
     /// A group sends by an address that its hosts have joined, before probes have proven it.
     UsedBeforeProof,
     /// A host leaves an address as soon as it is told to send there no more; others still send.
@@ -137,6 +141,9 @@ impl Mutant {
     /// Mutants of objects that receivers decline, which the simulator catches. Small cases in
     /// `tests/small/declines.rs` catch them, too.
     pub const DECLINES: [Mutant; 2] = [Mutant::DeclinesUntold, Mutant::SentUnwanted];
+    /// Mutants of receivers that the group outpaces, which the simulator catches. Tests of the
+    /// pacer catch them, too.
+    pub const PACE: [Mutant; 2] = [Mutant::OutpacesUntried, Mutant::NobodyIsOutpaced];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
     /// `tests/groups/mutants.rs` catch all but the last.
     pub const GROUP: [Mutant; 6] = [

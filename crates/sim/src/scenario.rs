@@ -126,6 +126,9 @@ pub struct Scenario {
     pub patience: Duration,
     /// What the root does with a slow member.
     pub slow: SlowRule,
+    /// The receivers that the root must find outpaced, and removes; it may find no others. `None`:
+    /// no receiver may be outpaced.
+    pub outpaced: Option<BTreeSet<usize>>,
     /// Faults.
     pub faults: Faults,
     /// Longest time after which a datagram is read once it is given to the network, and as long
@@ -174,6 +177,7 @@ impl Scenario {
             rate: None,
             patience: Duration::from_secs(3600),
             slow: SlowRule::Wait,
+            outpaced: None,
             faults: Faults::none(),
             delay: None,
             shared_addresses: 0,

@@ -26,6 +26,8 @@ pub enum Network {
     Readdressed,
     /// At once; receivers join and leave ([`Scenario::joined`]).
     Joined,
+    /// At once; some receivers take less than the others ([`Scenario::outpaced`]).
+    Outpaced,
     /// At once; P3's protocol sends files to receivers that join and leave
     /// ([`FileExperiment::from_seed`]).
     Files,
@@ -48,6 +50,7 @@ impl Network {
             Network::Delayed => Scenario::delayed(seed),
             Network::Readdressed => Scenario::readdressed(seed),
             Network::Joined => Scenario::joined(seed),
+            Network::Outpaced => Scenario::outpaced(seed),
             Network::Files => return Run::Files(Box::new(FileExperiment::from_seed(seed))),
             Network::Subnet => return Run::Subnet(Box::new(subnet::Scenario::from_seed(seed))),
         })
@@ -148,6 +151,7 @@ impl Verdict {
             Network::Delayed => " --delayed",
             Network::Readdressed => " --readdressed",
             Network::Joined => " --joined",
+            Network::Outpaced => " --outpaced",
             Network::Subnet => " --subnet",
             Network::Files => " --files",
         };

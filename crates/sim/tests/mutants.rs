@@ -40,6 +40,7 @@ fn caught(mutant: Mutant) -> Option<(u64, String)> {
                 let network = match mutant {
                     _ if EARLY.contains(&mutant) => Network::Delayed,
                     _ if MEMBERS.contains(&mutant) => Network::Joined,
+                    _ if Mutant::PACE.contains(&mutant) => Network::Outpaced,
                     _ => Network::Prompt,
                 };
                 let verdict = judge_seed(seed, network, false);
@@ -57,7 +58,7 @@ fn copies(seed: u64, mutant: Mutant) -> bool {
 
 #[test]
 fn every_mutant_is_caught() {
-    let all = Mutant::ALL.into_iter().chain(MEMBERS);
+    let all = Mutant::ALL.into_iter().chain(MEMBERS).chain(Mutant::PACE);
     catch(all.filter(|m| !TRUSTING.contains(m)));
 }
 
@@ -138,6 +139,7 @@ fn without_a_mutant_the_same_seeds_pass() {
             Network::Prompt,
             Network::Delayed,
             Network::Joined,
+            Network::Outpaced,
             Network::Files,
             Network::Subnet,
         ] {

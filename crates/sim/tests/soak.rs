@@ -41,6 +41,14 @@ fn seeds_are_good_when_receivers_join_and_leave() {
     assert!(report.is_clean(), "{report}");
 }
 
+/// Receivers that take less than half of what the others take are left behind, and no others are.
+#[test]
+fn seeds_are_good_when_receivers_are_slow() {
+    let report = soak(Network::Outpaced, 0, 40, 4, &mut |_, _| true);
+    assert_eq!(report.seeds, 40);
+    assert!(report.is_clean(), "{report}");
+}
+
 /// Seeds that have found a defect, each with a sentence about that defect.
 #[test]
 fn seeds_of_defects_that_are_mended() {

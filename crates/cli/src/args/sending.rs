@@ -4,27 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use fabricast::config::FILES_AT_ONCE_MAX;
+use fabricast::config::{FILES_AT_ONCE_MAX, Slow};
 use fabricast::ibrmp;
 use fabricast::pattern::Pattern;
 use fabricast::proto::scheme::PRESETS;
 use fabricast_console::units;
 
 use super::net::{Net, scheme};
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Slow {
-    /// Wait for it, and print a notice
-    Wait,
-    /// Wait for it while it makes progress at times. Drop it after six times --patience without
-    /// progress, or after three times if it is silent or has not joined
-    Alive,
-    /// Go on without it, and let it catch up when the others have everything. If it is slow again
-    /// then, as with alive
-    Demote,
-    /// Drop it at once, and go on without it
-    Drop,
-}
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Reach {
@@ -117,10 +103,21 @@ pub struct Sending {
     /// All packets are as small as the smallest receiver's, so one such receiver slows all others.
     #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Start")]
     pub datagram_min: Option<u64>,
-    /// What to do about a slow receiver, which makes the others wait for --patience [default: wait
-    /// if standard error is a terminal, else alive]
-    #[arg(long, value_enum)]
-    pub slow: Option<Slow>,
+    /// What to do about a slow receiver, or about one with this name; may be repeated [default:
+    /// wait if standard error is a terminal, else alive]
+    ///
+    /// A receiver is slow that makes the others wait for --patience. With demote and drop a
+    /// receiver is also slow that holds the others for --patience at less than half the speed that
+    /// they could take.
+    ///
+    ///   wait    wait for it, and print a notice
+    ///   alive   wait for it while it makes progress at times; drop it after six times --patience
+    ///           without progress, or after three times if it is silent or has not joined
+    ///   demote  go on without it, and let it catch up when the others have everything; if it is
+    ///           slow again then, as with alive
+    ///   drop    drop it at once, and go on without it
+    #[arg(long, value_name = "[NAME=]RULE", value_parser = slow, verbatim_doc_comment)]
+    pub slow: Vec<(Option<String>, Slow)>,
     /// How long a receiver may make the others wait before it counts as slow
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "10s")]
     pub patience: Duration,
@@ -148,6 +145,22 @@ fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
     }
 }
 
+/// Parses `demote` or `NAME=demote`. A name may contain `=`.
+fn slow(s: &str) -> Result<(Option<String>, Slow), String> {
+    let (name, rule) = match s.rsplit_once('=') {
+        Some((name, rule)) => (Some(name.to_owned()), rule),
+        None => (None, s),
+    };
+    let rule = match rule {
+        "wait" => Slow::Wait,
+        "alive" => Slow::Alive,
+        "demote" => Slow::Demote,
+        "drop" => Slow::Drop,
+        _ => return Err("the rules are wait, alive, demote and drop".into()),
+    };
+    Ok((name, rule))
+}
+
 /// The long help of `--scheme`, which lists all schemes.
 fn schemes_help() -> String {
     let mut text = String::from(
@@ -169,6 +182,16 @@ fn schemes_help() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_for_slow_receivers() {
+        assert_eq!(slow("drop"), Ok((None, Slow::Drop)));
+        assert_eq!(slow("h5=demote"), Ok((Some("h5".into()), Slow::Demote)));
+        assert_eq!(slow("a=b=wait"), Ok((Some("a=b".into()), Slow::Wait)));
+        for bad in ["", "h5=", "h5", "h5=demoted"] {
+            assert!(slow(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn groups() {

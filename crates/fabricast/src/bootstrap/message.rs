@@ -39,7 +39,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -94,9 +94,20 @@ pub struct Hello {
     /// [`ToSender::Received`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stream: bool,
+    /// Whether the receiver stores nothing. It says [`ToSender::Received`] at the end, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub discard: bool,
     /// The receiver's nonce, if it shares a key with the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<Nonce>,
+}
+
+impl Hello {
+    /// Whether the receiver can prove at the end that it has the files: what it has written to a
+    /// stream, or dropped, nobody can read back.
+    pub fn verifies(&self) -> bool {
+        !self.stream && !self.discard
+    }
 }
 
 /// Introduces the sender and what it sends.
@@ -510,7 +521,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 5, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 6, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

@@ -80,6 +80,7 @@ fn hello(name: &str) -> Vec<u8> {
         address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
         datagram: 1472,
         stream: false,
+        discard: false,
         window_bytes: 1 << 24,
         nonce: None,
     }))

@@ -76,6 +76,13 @@ impl Log {
                     "the receiver holds up the group"
                 );
             }
+            Event::Outpaced { group, node } => {
+                info!(
+                    group = group.0,
+                    node = node.0,
+                    "the others could go twice as fast"
+                );
+            }
             Event::Failed(op) => debug!(?op, "operation failed"),
             Event::Mismatch(op) => warn!(?op, "members mean different lengths"),
             Event::Complete(_) | Event::Arrived(_) => {}

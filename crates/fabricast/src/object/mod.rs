@@ -118,6 +118,7 @@ unsafe impl<O: Object + ?Sized> Object for Box<O> {
 mod memory;
 pub use memory::Memory;
 
+mod discard;
 mod disk_space;
 mod file_name;
 pub mod manifest;
@@ -130,6 +131,7 @@ mod source_set;
 mod stream_writer;
 mod target;
 mod tree;
+pub use discard::Discard;
 pub use disk_space::{LEN_MAX, check_space};
 pub use file_name::{parent, safe_name};
 pub use pack_index::{PackIndex, PackRecord};

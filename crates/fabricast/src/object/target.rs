@@ -3,7 +3,7 @@
 use super::manifest::Manifest;
 use super::pack::Piece;
 use super::stream_writer::StreamWriter;
-use super::{DryRun, HASH, Secret, Tree};
+use super::{Discard, DryRun, HASH, Secret, Tree};
 use crate::error::Error;
 use std::path::PathBuf;
 
@@ -15,6 +15,8 @@ pub enum Target {
     Stream(StreamWriter),
     /// Nowhere: the user wants to know what would be deleted.
     DryRun(DryRun),
+    /// Nowhere: what is proven is dropped.
+    Discard(Discard),
 }
 
 impl Target {
@@ -24,6 +26,7 @@ impl Target {
             Target::Tree(tree) => tree.manifest(),
             Target::Stream(stream) => stream.manifest(),
             Target::DryRun(dry) => dry.manifest(),
+            Target::Discard(discard) => discard.manifest(),
         }
     }
 
@@ -33,6 +36,7 @@ impl Target {
             Target::Tree(tree) => tree.add_page(page),
             Target::Stream(stream) => stream.add_page(page),
             Target::DryRun(dry) => dry.add_page(page),
+            Target::Discard(discard) => discard.add_page(page),
         }
     }
 
@@ -42,6 +46,7 @@ impl Target {
             Target::Tree(tree) => tree,
             Target::Stream(stream) => return stream.write(pieces, bytes),
             Target::DryRun(_) => return Ok(()),
+            Target::Discard(discard) => return discard.take(pieces),
         };
         tree.write(pieces, bytes)?;
         if !pieces.iter().any(|p| matches!(p, Piece::Failed { .. })) {
@@ -55,12 +60,12 @@ impl Target {
         match self {
             Target::Tree(tree) => tree.keep(hash),
             // Nothing is kept, so nothing is here.
-            Target::Stream(_) | Target::DryRun(_) => Ok(()),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(()),
         }
     }
 
     /// Ends the set. Returns the secret that shows that the files can be read, by the challenge
-    /// with this key; `None` for a stream, which nobody can read again.
+    /// with this key; `None` where nothing can be read again.
     pub fn finish(&mut self, key: [u8; 32]) -> Result<Option<Secret>, Error> {
         match self {
             Target::Tree(tree) => {
@@ -70,6 +75,7 @@ impl Target {
             }
             Target::Stream(stream) => stream.finish().map(|()| None),
             Target::DryRun(_) => Ok(None),
+            Target::Discard(discard) => discard.finish().map(|()| None),
         }
     }
 
@@ -79,6 +85,7 @@ impl Target {
             Target::Tree(tree) => tree.whole_len(),
             Target::Stream(stream) => stream.written(),
             Target::DryRun(_) => 0,
+            Target::Discard(discard) => discard.whole_len(),
         }
     }
 
@@ -86,6 +93,7 @@ impl Target {
     pub fn failed(&self) -> Vec<PathBuf> {
         match self {
             Target::Tree(tree) => tree.failed(),
+            Target::Discard(discard) => discard.failed(),
             Target::Stream(_) | Target::DryRun(_) => Vec::new(),
         }
     }
@@ -94,7 +102,7 @@ impl Target {
     pub fn deleted(&self) -> u64 {
         match self {
             Target::Tree(tree) => tree.deleted(),
-            Target::Stream(_) | Target::DryRun(_) => 0,
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
         }
     }
 
@@ -102,7 +110,7 @@ impl Target {
     pub fn special(&self) -> u64 {
         match self {
             Target::Tree(tree) => tree.special(),
-            Target::Stream(_) | Target::DryRun(_) => 0,
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
         }
     }
 
@@ -110,7 +118,7 @@ impl Target {
     pub fn surplus(&self) -> Result<Option<Vec<PathBuf>>, Error> {
         match self {
             Target::DryRun(dry) => dry.surplus().map(Some),
-            Target::Tree(_) | Target::Stream(_) => Ok(None),
+            Target::Tree(_) | Target::Stream(_) | Target::Discard(_) => Ok(None),
         }
     }
 

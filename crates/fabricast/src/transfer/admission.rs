@@ -3,7 +3,6 @@
 //! Anyone that can connect can ask for a seat. So what one host may take is bounded: seats, names
 //! of other receivers, descriptors, and how small it makes everybody's packets.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,10 +13,10 @@ use fabricast_proto::NodeId;
 use super::authentication::{Authenticator, Step};
 use super::events::{By, SendEvent, SendReport, State, Traffic};
 use super::listening::{announce, places};
-use super::objections::{LATE, contradiction, small_datagrams, too_few, wrong_family};
+use super::objections::{LATE, contradiction, small_datagrams, unverified, wrong_family};
 use super::receiver_table::{Member, Stage};
 use super::refusals::Refusals;
-use super::seats::{host, no_seat, seats};
+use super::seats::{no_seat, seats};
 use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
@@ -64,7 +63,9 @@ pub struct Admission<'a> {
     name: String,
     session: u64,
     next: u32,
-    options: &'a SendOptions,
+    pub(super) options: &'a SendOptions,
+    /// Whether the user knows which required receivers are missing.
+    pub(super) has_told_missing: bool,
     announcer: Option<Announcer>,
     /// What ends the waits of the thread that sends.
     waker: Waker,
@@ -140,6 +141,7 @@ impl<'a> Admission<'a> {
             session,
             next: 1,
             options,
+            has_told_missing: false,
             announcer,
             waker,
         })
@@ -165,7 +167,7 @@ impl<'a> Admission<'a> {
                 first = Some(now);
             }
             let since_first = first.map_or_else(Default::default, |t| now - t);
-            match self.options.start.decide(now - began, since_first, present) {
+            match self.decide(now - began, since_first, tell) {
                 Verdict::Start => {
                     self.close_doors(tell);
                     return Ok(());
@@ -178,40 +180,6 @@ impl<'a> Admission<'a> {
             if let Some(event) = self.rendezvous.event_until(now + TICK) {
                 self.take(event, tell)?;
             }
-        }
-    }
-
-    /// Number of receivers that wait for the start and can take part together.
-    fn present(&self) -> usize {
-        let family = self.family();
-        self.joining()
-            .filter(|m| Some(Family::of(m.address.ip())) == family)
-            .count()
-    }
-
-    /// The receivers that wait for the start, or take part since then.
-    fn joining(&self) -> impl Iterator<Item = &Member> {
-        let members = self.members.iter();
-        members.filter(|m| m.active() && m.stage != Stage::Preparing)
-    }
-
-    /// The family of the group, or that of most hosts that wait: one client alone does not choose
-    /// it.
-    fn family(&self) -> Option<Family> {
-        if let Some(group) = self.options.group {
-            return Some(Family::of(group));
-        }
-        let hosts = |family| {
-            let its = self.joining().map(|m| (m.address.ip(), m.local.ip()));
-            its.filter(|(ip, _)| Family::of(*ip) == family)
-                .map(|(ip, local)| host(ip, local))
-                .collect::<BTreeSet<_>>()
-                .len()
-        };
-        match (hosts(Family::V4), hosts(Family::V6)) {
-            (0, 0) => None,
-            (v4, v6) if v4 >= v6 => Some(Family::V4), // announcements go by IPv4
-            _ => Some(Family::V6),
         }
     }
 
@@ -254,14 +222,6 @@ impl<'a> Admission<'a> {
         tell: &mut dyn FnMut(SendEvent),
     ) {
         self.refusals.add(name, address, by, reason).map(tell);
-    }
-
-    fn too_few(&self) -> Error {
-        let present = self.present();
-        let others = self.joining().count() - present;
-        let port = self.rendezvous.address().port();
-        let counts = (present, others, self.refusals.count());
-        Error::NoReceivers(too_few(&self.options.start, counts, port))
     }
 
     /// Handles an event of a control connection before the start, or of a receiver that is not
@@ -369,10 +329,8 @@ impl<'a> Admission<'a> {
         let least = datagram_max.min(self.options.datagram_min);
         contradiction(member.address, &member.hello, group)
             .or_else(|| no_seat(member, &self.members, self.options.per_host, self.seats))
-            .or_else(|| {
-                (self.present() >= self.options.start.max_receivers)
-                    .then(|| "there are as many receivers as the sender admits".into())
-            })
+            .or_else(|| self.no_free_seat(member))
+            .or_else(|| unverified(&member.hello, self.options.verified_only))
             .or_else(|| small_datagrams(member.hello.datagram, least))
     }
 
@@ -534,20 +492,6 @@ impl<'a> Admission<'a> {
         Some(gone)
     }
 
-    /// The sender's address as most receivers' hosts see it: datagrams go out there. Hosts count,
-    /// not seats. Clients on this host that connect by the loopback count only if there are no
-    /// others.
-    fn near(&self) -> Option<IpAddr> {
-        let mut hosts = BTreeMap::<_, BTreeSet<_>>::new();
-        for member in &self.members {
-            let local = member.local.ip();
-            let its = hosts.entry(local).or_default();
-            its.insert(host(member.address.ip(), local));
-        }
-        let most = |(ip, its): &(&IpAddr, &BTreeSet<_>)| (!ip.is_loopback(), its.len());
-        hosts.iter().max_by_key(most).map(|(ip, _)| *ip)
-    }
-
     /// Tells all receivers that are still there that the transfer has failed, `seconds` after its
     /// start.
     pub fn abort(&mut self, error: &Error, seconds: f64) {
@@ -589,6 +533,7 @@ impl<'a> Admission<'a> {
             traffic: Traffic::default(),
             messages: None,
             pending: self.pending,
+            required: self.options.required.clone(),
             receivers: self.members.iter().map(Member::report).collect(),
             refused,
             refused_more,
@@ -641,6 +586,7 @@ mod tests {
             datagram: 1472,
             window_bytes: 1 << 24,
             stream: false,
+            discard: false,
             nonce: None,
         };
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);

@@ -170,6 +170,7 @@ mod tests {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
         let hello = Hello {
             stream: false,
+            discard: false,
             version: VERSION,
             name: name.into(),
             address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),

@@ -9,17 +9,20 @@ use crate::bootstrap::message::{VERSION, Welcome};
 use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::object::{
-    BLOCK, Destination, DryRun, Kept, StreamWriter, Target, Tree, check_space, parent, safe_name,
+    BLOCK, Destination, Discard, DryRun, Kept, StreamWriter, Target, Tree, check_space, parent,
+    safe_name,
 };
 use crate::setting::{FROM, MAX_SIZE};
 
 /// What stands for the path of a file that goes to a stream.
 const STREAM: &str = "-";
+/// What stands for the path of a set that is not stored.
+const NOWHERE: &str = "/dev/null";
 
 /// Reports what is wrong with the destination before the receiver looks for a sender.
 pub fn check(options: &RecvOptions) -> Result<(), Error> {
     let dest = &options.dest;
-    if options.output.is_some() {
+    if options.output.is_some() || options.discard {
         return Ok(());
     }
     if options.into_directory && options.dry_run {
@@ -95,7 +98,8 @@ pub fn destination(options: &RecvOptions, found: bool) -> Destination {
 /// permissions, so that it cannot run before the user allows that. Calls `go_on` now and then while
 /// it proves what an earlier run has left, and gives up if that returns an error.
 ///
-/// The file of a receiver that writes to a stream has the path `-`, as its user has called it.
+/// The file of a receiver that writes to a stream has the path `-`, as its user has called it. What
+/// is not stored has the path `/dev/null`.
 pub fn prepare(
     options: &RecvOptions,
     welcome: &Welcome,
@@ -131,6 +135,17 @@ pub fn prepare(
             ))),
         };
     }
+    let len = welcome.len.unwrap_or(0);
+    let is_too_long = options.max_size.filter(|most| len > *most);
+    if options.discard {
+        return match is_too_long {
+            Some(most) => Err(Error::too_long(NOWHERE.as_ref(), len, most, MAX_SIZE)),
+            None => {
+                let target = Target::Discard(Discard::default());
+                Ok((target, Kept::default(), NOWHERE.into()))
+            }
+        };
+    }
     let dest = &options.dest;
     let destination = destination(options, found);
     let to_directory = destination.name.is_none();
@@ -154,8 +169,7 @@ pub fn prepare(
         }
         _ => dest.clone(),
     };
-    let len = welcome.len.unwrap_or(0);
-    if let Some(most) = options.max_size.filter(|most| len > *most) {
+    if let Some(most) = is_too_long {
         return Err(Error::too_long(&path, len, most, MAX_SIZE));
     }
     if options.dry_run {

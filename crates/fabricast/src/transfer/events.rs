@@ -329,6 +329,8 @@ pub struct SendReport {
     /// Connections that were given up while they were pending.
     #[serde(rename = "strangers")]
     pub pending: u64,
+    /// Names of the receivers that must have the file; empty: all that were admitted.
+    pub required: Vec<String>,
     /// The receivers that were admitted.
     pub receivers: Vec<ReceiverReport>,
     /// Receivers that came and were refused, or found that they could not take part.
@@ -370,9 +372,19 @@ impl SendReport {
         self.receivers.iter().filter(is_complete).count()
     }
 
+    /// Whether a receiver with this name has the file.
+    fn has(&self, name: &str) -> bool {
+        let mut receivers = self.receivers.iter();
+        receivers.any(|r| r.receiver == name && r.state.is_complete())
+    }
+
     /// The exit code for this result.
     pub fn exit_code(&self) -> u8 {
-        match self.complete() == self.receivers.len() {
+        let has_all = match self.required.is_empty() {
+            true => self.complete() == self.receivers.len(),
+            false => self.required.iter().all(|name| self.has(name)),
+        };
+        match has_all {
             _ if self.changed.is_some() || !self.failed.is_empty() => exit::SOURCE_CHANGED,
             true => exit::OK,
             false => exit::PARTIAL,

@@ -97,6 +97,7 @@ pub fn run(
 fn fits(options: &RecvOptions) -> Result<(), Error> {
     let unfit = [
         (options.output.is_some(), "writes no stream"),
+        (options.discard, "proves files that are stored"),
         (
             options.delete,
             "sends no directories, so nothing can be deleted",

@@ -71,6 +71,7 @@ pub fn join(
         datagram: net.caps().datagram_max as u32,
         window_bytes: WINDOW_BYTES,
         stream: options.output.is_some(),
+        discard: options.discard,
         nonce: options.key.as_ref().map(|_| Nonce::random()).transpose()?,
     };
 
@@ -165,7 +166,7 @@ fn own_name(options: &RecvOptions, is_found: bool) -> String {
         .to_string_lossy()
         .into_owned();
     match options.dest.as_os_str() == "." {
-        _ if is_found => format!("{host}[{}]", std::process::id()),
+        _ if is_found || options.discard => format!("{host}[{}]", std::process::id()),
         true => host,
         false => format!("{host}:{}", shown(&options.dest)),
     }

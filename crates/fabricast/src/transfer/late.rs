@@ -9,14 +9,16 @@ use super::ALL;
 use super::admission::Admission;
 use super::catch_up::Lacks;
 use super::events::{Part, SendEvent, State};
-use super::objections::{LATE, LATE_STREAM, contradiction, small_datagrams, wrong_family};
+use super::objections::{
+    LATE, LATE_STREAM, contradiction, small_datagrams, unverified, wrong_family,
+};
 use super::plan::Plan;
-use super::receiver_table::{Member, Place, Stage, Wait};
+use super::receiver_table::{Member, Place, Stage};
 use super::seats::{host, no_seat, seats};
 use super::sender_session::SenderSession;
 use crate::bootstrap::Event;
 use crate::bootstrap::message::{Announced, Join, Start, ToReceiver};
-use crate::config::{ReachRule, SendOptions, Slow};
+use crate::config::{ReachRule, SendOptions};
 use crate::error::{Error, exit};
 use crate::interface::Family;
 use crate::object::pack::Pack;
@@ -66,6 +68,7 @@ fn objection(
         .or_else(|| {
             (came.count() >= PER_HOST).then(|| "too many late receivers of its host".into())
         })
+        .or_else(|| unverified(&member.hello, options.verified_only))
         .or_else(|| small_datagrams(member.hello.datagram, datagram as usize))
         .or_else(|| {
             (member.hello.window_bytes < window).then(|| {
@@ -143,14 +146,13 @@ impl SenderSession<'_> {
     /// demoted.
     pub(super) fn demote(&mut self, at: usize) -> bool {
         let member = &self.admission.members[at];
-        let needs = |m: &Member| m.in_group() && m.node != member.node && m.complete.is_none();
         let may = member.place == Place::Member
             && member.part != Part::Demoted
             && member.stage == Stage::Receiving
             && member.has_said
             && !member.hello.stream
             && self.plan.start.addresses.is_empty()
-            && self.admission.members.iter().any(needs);
+            && self.keeps_waiting(at);
         if !may {
             return false;
         }
@@ -168,31 +170,6 @@ impl SenderSession<'_> {
         });
         self.command(Command::MemberRemove { group: ALL, node });
         true
-    }
-
-    /// Demotes the members that have been far behind the fastest one for longer than the patience.
-    pub(super) fn demote_far_behind(&mut self, now: Instant) {
-        if self.options.slow != Slow::Demote {
-            return;
-        }
-        let start = &self.plan.start;
-        let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
-        let members = self.admission.members.iter();
-        let fastest = members.filter(|m| m.in_group()).map(|m| m.placed).max();
-        for at in 0..self.admission.members.len() {
-            let member = &mut self.admission.members[at];
-            let is_behind = member.in_group() && fastest.is_some_and(|f| member.placed + far < f);
-            let since = match is_behind {
-                true => *member.behind.get_or_insert(now),
-                false => {
-                    member.behind = None;
-                    continue;
-                }
-            };
-            if now - since > self.options.patience {
-                self.slow(at, Wait::behind(self.options.patience));
-            }
-        }
     }
 
     /// Admits the receivers that wait for it to the group.
@@ -247,6 +224,7 @@ impl SenderSession<'_> {
         if self.root.is_some() && !is_told {
             self.admission.rendezvous.say(peer, self.end_message());
         }
+        self.may_outpace(node);
     }
 
     /// Notes which packs a receiver has that were announced before it was admitted. False if it may

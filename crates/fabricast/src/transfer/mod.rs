@@ -16,6 +16,7 @@
 
 mod admission;
 mod authentication;
+mod behind;
 mod block_repair;
 mod catch_up;
 mod catching_up;
@@ -23,6 +24,7 @@ mod destination;
 mod discovery;
 mod ear;
 mod events;
+mod families;
 mod ibrmp_receiver;
 mod ibrmp_sender;
 mod incoming;
@@ -39,6 +41,7 @@ mod receiver_late;
 mod receiver_session;
 mod receiver_table;
 mod refusals;
+mod required;
 mod seats;
 mod sender;
 mod sender_progress;

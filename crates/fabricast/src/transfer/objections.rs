@@ -6,7 +6,7 @@ use crate::bootstrap::PORT_MIN;
 use crate::bootstrap::message::Hello;
 use crate::config::{DATAGRAM_MIN, StartRule};
 use crate::interface::Family;
-use crate::setting::{ADMITTED_DATAGRAM, FROM, MAX_WAIT, MIN_RECEIVERS};
+use crate::setting::{ADMITTED_DATAGRAM, FROM, MAX_WAIT, MIN_RECEIVERS, VERIFIED_ONLY};
 use crate::text::spoken;
 
 /// Reason that the sender gives to receivers that come too late.
@@ -62,6 +62,20 @@ pub fn small_datagrams(its: u32, least: usize) -> Option<String> {
         format!(
             "its datagrams of at most {its} bytes would make the packets of all others so \
              small, and the sender admits no less than {least} (its {ADMITTED_DATAGRAM})"
+        )
+    })
+}
+
+/// Why a receiver cannot take part that cannot verify what it has, if the sender's user wants
+/// nothing less.
+pub fn unverified(hello: &Hello, verified_only: bool) -> Option<String> {
+    (verified_only && !hello.verifies()).then(|| {
+        let what = match hello.stream {
+            true => "it writes to a stream",
+            false => "it stores nothing",
+        };
+        format!(
+            "{what}, so it cannot verify what it has, and the sender wants that ({VERIFIED_ONLY})"
         )
     })
 }

@@ -72,7 +72,7 @@ fn take_part(
     if joined.start.late && (options.output.is_some() || joined.welcome.len.is_none()) {
         return Err(strange());
     }
-    if options.output.is_none() && !options.dry_run {
+    if options.makes_files() {
         let len = joined.welcome.len.unwrap_or(0);
         let rest = len.saturating_sub(joined.kept.allocated);
         check_space(&joined.path, rest, options.reserve)?;

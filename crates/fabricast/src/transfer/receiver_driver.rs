@@ -11,6 +11,7 @@ use crate::bootstrap::message::{Start, Welcome};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::{self, Net, random};
+use crate::transport::GroupAddress;
 
 /// Opens the driver, and joins the group and its address. A receiver that comes late joins the
 /// group only when the sender has admitted it.
@@ -33,12 +34,8 @@ pub fn open(
     let node = net::node_config(node, session, scheme, payload_size, &net);
     let mut driver: RecvDriver = Driver::new(Node::new(node, random()?), net);
     driver.transport().peer(ROOT, &start.root);
-    if let Some(group) = &start.group
-        && let Err(e) = driver.join(ADDRESS, group, true)
-    {
-        // This is no error: the sender will find out and use unicast.
-        let text = format!("no multicast here ({e})");
-        tell(RecvEvent::Notice { text });
+    if let Some(group) = &start.group {
+        join_address(&mut driver, group, tell);
     }
     for (&node, address) in start.members.iter().skip(1).zip(others) {
         if node != welcome.node {
@@ -51,4 +48,17 @@ pub fn open(
             .map_err(refused)?;
     }
     Ok(driver)
+}
+
+/// Joins the group's address.
+pub fn join_address(
+    driver: &mut RecvDriver,
+    group: &GroupAddress,
+    tell: &mut dyn FnMut(RecvEvent),
+) {
+    if let Err(e) = driver.join(ADDRESS, group, true) {
+        // This is no error: the sender will find out and use unicast.
+        let text = format!("no multicast here ({e})");
+        tell(RecvEvent::Notice { text });
+    }
 }

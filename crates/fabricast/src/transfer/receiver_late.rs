@@ -6,9 +6,10 @@ use fabricast_proto::{Admission, Command, Seq, Slot};
 use super::catching_up::Next;
 use super::events::RecvEvent;
 use super::pack_table;
+use super::receiver_driver::join_address;
 use super::receiver_errors::{refused, strange, strange_packs};
 use super::receiver_session::ReceiverSession;
-use super::{ALL, ROOT};
+use super::{ADDRESS, ALL, ROOT};
 use crate::bootstrap::message::{Join, ToSender};
 use crate::error::Error;
 use crate::object::PackRecord;
@@ -16,6 +17,10 @@ use crate::object::PackRecord;
 impl ReceiverSession<'_> {
     /// Joins the group, from the next pack on.
     pub(super) fn join(&mut self, join: Join) -> Result<(), Error> {
+        if let (Some(group), left @ true) = &mut self.group {
+            *left = false;
+            join_address(&mut self.driver, group, self.tell);
+        }
         let admission = Admission {
             slot: Slot {
                 index: join.slot,
@@ -50,6 +55,11 @@ impl ReceiverSession<'_> {
         for posted in self.posted.drain(..) {
             self.packs.set(posted.number, pack_table::Pack::Lacking);
             self.lent.push((posted.op, 0));
+        }
+        // What the others are sent would fill a slow link.
+        if let (Some(_), left) = &mut self.group {
+            *left = true;
+            self.driver.transport().leave(ADDRESS);
         }
         self.catching_up.leave();
         (self.tell)(RecvEvent::Demoted);

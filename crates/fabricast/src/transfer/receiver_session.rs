@@ -25,7 +25,7 @@ use crate::net::Clock;
 use crate::object::pack::Pack;
 use crate::object::{Kept, PackRecord};
 use crate::text::ToldPath;
-use crate::transport::Transport;
+use crate::transport::{GroupAddress, Transport};
 use crate::waker::Waker;
 
 /// Packs that are posted and have not arrived, at most. A sender announces little more than its
@@ -83,6 +83,8 @@ pub struct ReceiverSession<'a> {
     /// How far this receiver has come with what was announced before it joined.
     pub(super) catching_up: CatchingUp,
     pub(super) payload_size: u32,
+    /// The group's address, if there is one, and whether this receiver has left it.
+    pub(super) group: (Option<GroupAddress>, bool),
     /// The key of the challenge by which this receiver proves to the sender that the set is here,
     /// once all packs are announced.
     end: Option<[u8; 32]>,
@@ -146,7 +148,7 @@ impl<'a> ReceiverSession<'a> {
         let limits = Limits {
             path: path.clone(),
             max_size: options.max_size,
-            reserve: options.output.is_none().then_some(options.reserve),
+            reserve: options.makes_files().then_some(options.reserve),
         };
         let storing = Storing::start(
             (target, &kept),
@@ -175,6 +177,7 @@ impl<'a> ReceiverSession<'a> {
             catching_up: CatchingUp::new(start.late, !kept.is_empty()),
             kept,
             payload_size,
+            group: (start.group, false),
             end: None,
             repair: None,
             unanswered: Unanswered::default(),
@@ -417,6 +420,7 @@ impl<'a> ReceiverSession<'a> {
             | Event::Arrived(_)
             | Event::Path { .. }
             | Event::Slow { .. }
+            | Event::Outpaced { .. }
             | Event::AddressSilent { .. }
             | Event::AddressProven { .. } => Ok(()),
         }
@@ -667,6 +671,7 @@ impl<'a> ReceiverSession<'a> {
             state: match self.options.output {
                 _ if self.is_dry_run_over => State::Refused,
                 Some(_) => State::Received,
+                None if self.options.discard => State::Received,
                 None => State::Verified,
             },
             len: self.len.unwrap_or(0),

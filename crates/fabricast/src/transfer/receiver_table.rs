@@ -59,6 +59,7 @@ pub struct Wait {
 impl Wait {
     const STANDS: &str = "it did not get on";
     const BEHIND: &str = "it was far behind the others";
+    const HOLDS: &str = "it held the others at less than half of what they could take";
     const STORES: &str = "it proved and stored the file";
 
     fn new(what: &'static str, lasted: Duration, limit: Duration) -> Wait {
@@ -77,6 +78,11 @@ impl Wait {
     /// The wait for a receiver that has been far behind, for as long as it may.
     pub fn behind(limit: Duration) -> Wait {
         Wait::new(Wait::BEHIND, limit, limit)
+    }
+
+    /// The wait for a receiver that has held the others back, for as long as it may.
+    pub fn holding(limit: Duration) -> Wait {
+        Wait::new(Wait::HOLDS, limit, limit)
     }
 
     /// Whether the wait has lasted longer than `times` times its limit.
@@ -206,6 +212,8 @@ pub struct Member {
     pub sent: u64,
     /// Since when it has been far behind the fastest receiver.
     pub behind: Option<Instant>,
+    /// Whether the others have gone on without it because it was slower than they were.
+    pub left_behind: bool,
     /// Whether it was told that all packs have been announced.
     pub knows_end: bool,
 }
@@ -251,6 +259,7 @@ impl Member {
             unproven: None,
             sent: 0,
             behind: None,
+            left_behind: false,
             knows_end: false,
         }
     }
@@ -424,12 +433,13 @@ mod tests {
     #[test]
     fn who_does_not_prove_a_stream_is_slow() {
         let hello = Hello {
-            version: 5,
+            version: 6,
             name: "x".into(),
             address: (std::net::Ipv4Addr::UNSPECIFIED.into(), 1).into(),
             datagram: 1472,
             window_bytes: 1 << 24,
             stream: false,
+            discard: false,
             nonce: None,
         };
         let at = SocketAddr::from(([127, 0, 0, 1], 1));

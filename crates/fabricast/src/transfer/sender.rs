@@ -47,10 +47,12 @@ impl Source<'_> {
                 let mut notice = |text| tell(SendEvent::Notice { text });
                 SourceSet::list(paths, &options.selection, &mut notice)
             }
-            Source::Stream { .. } if options.slow == Slow::Demote => Err(Error::Usage(format!(
-                "standard input is read once, so a receiver that is too slow for the others cannot \
-                 catch up: choose another rule than demote ({SLOW})"
-            ))),
+            Source::Stream { .. } if options.has_slow_rule(Slow::Demote) => {
+                Err(Error::Usage(format!(
+                    "standard input is read once, so a receiver that is too slow for the others \
+                     cannot catch up: choose another rule than demote ({SLOW})"
+                )))
+            }
             Source::Stream { input, name } => SourceSet::stream(input, name),
         }
     }

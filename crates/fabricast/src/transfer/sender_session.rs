@@ -341,6 +341,11 @@ impl<'a> SenderSession<'a> {
                     self.slow(at, Wait::placing(self.options.patience));
                 }
             }
+            Event::Outpaced { node, .. } => {
+                if let Some(at) = self.member(node) {
+                    self.outpaced(at);
+                }
+            }
             // Packs lie in memory. The receivers say whether all is well. No address is proven by
             // itself.
             Event::Complete(_)
@@ -355,6 +360,8 @@ impl<'a> SenderSession<'a> {
 
     fn stream(&mut self) {
         self.phase = Phase::Packs;
+        let nodes: Vec<NodeId> = self.admission.members.iter().map(|m| m.node).collect();
+        nodes.into_iter().for_each(|node| self.may_outpace(node));
         let reached = |path_state| {
             let members = self.admission.members.iter();
             members
@@ -409,8 +416,7 @@ impl<'a> SenderSession<'a> {
         if !member.active() || member.slow {
             return;
         }
-        let rule = self.options.slow;
-        match rule {
+        match self.options.slow_rule(&member.name) {
             Slow::Demote if self.demote(at) => {}
             Slow::Wait | Slow::Alive | Slow::Demote => {
                 let member = &mut self.admission.members[at];
@@ -523,13 +529,13 @@ impl<'a> SenderSession<'a> {
                 work.said(Instant::now(), done.min(total));
             }
             (ToSender::Received { statistics }, Stage::Receiving | Stage::Storing(_))
-                if told && member.hello.stream =>
+                if told && !member.hello.verifies() =>
             {
                 member.statistics = statistics;
                 self.complete(at, State::Received);
             }
             (ToSender::Verified { statistics, proof }, Stage::Receiving | Stage::Storing(_))
-                if told && !member.hello.stream =>
+                if told && member.hello.verifies() =>
             {
                 member.statistics = statistics;
                 let secret = self
@@ -628,7 +634,7 @@ impl<'a> SenderSession<'a> {
             }
             self.evict(at, now, all);
         }
-        self.demote_far_behind(now);
+        self.leave_far_behind(now);
         self.tell_unanswered(now);
         let notices: Vec<String> = notices(&mut self.driver).collect();
         for text in notices {

@@ -24,7 +24,8 @@ pub fn eviction(
     now: Instant,
     waits: impl Iterator<Item = Wait>,
 ) -> Option<String> {
-    let may_evict = matches!(options.slow, Slow::Alive | Slow::Demote);
+    let rule = options.slow_rule(&member.name);
+    let may_evict = matches!(rule, Slow::Alive | Slow::Demote);
     if !may_evict || !member.active() || !member.slow {
         return None;
     }

@@ -76,6 +76,7 @@ fn network(kind: Kind) -> Network {
             readdressed: true, ..
         } => Network::Readdressed,
         Kind { joined: true, .. } => Network::Joined,
+        Kind { outpaced: true, .. } => Network::Outpaced,
         Kind { files: true, .. } => Network::Files,
         Kind { subnet: true, .. } => Network::Subnet,
         _ => Network::Prompt,

@@ -45,6 +45,26 @@ impl Node {
         Ok(())
     }
 
+    pub(super) fn may_outpace(
+        &mut self,
+        group: GroupId,
+        node: NodeId,
+        may: bool,
+    ) -> Result<(), Refused> {
+        let (at, g) = self.group(group)?;
+        g.takes_part()?;
+        if node == self.config.node || !g.expects(node) {
+            return Err(Refused::NotMember);
+        }
+        if self.config.scheme.topology != FeedbackTopology::Direct {
+            return Err(Refused::Hierarchy);
+        }
+        let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        let patience = may.then_some(self.config.patience);
+        g.sender(&self.config).may_outpace(node, patience);
+        Ok(())
+    }
+
     pub(super) fn member_remove(
         &mut self,
         now: Time,
@@ -75,9 +95,11 @@ impl Node {
 
     fn forget_events(&mut self, about: impl Fn(GroupId, NodeId) -> bool) {
         self.out.retain(|o| match *o {
-            Output::Event(Event::Path { group, node, .. } | Event::Slow { group, node }) => {
-                !about(group, node)
-            }
+            Output::Event(
+                Event::Path { group, node, .. }
+                | Event::Slow { group, node }
+                | Event::Outpaced { group, node },
+            ) => !about(group, node),
             _ => true,
         });
     }

@@ -15,13 +15,15 @@
 //! fills it (TCP, for example). *Compete* then keeps a queue of its own beside the other flow's, or
 //! takes losses as TCP does, until a drain finds the queue gone.
 
+mod outpacing;
 mod receiver;
 
 use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
-use receiver::{Mark, ReceiverState};
+use outpacing::{Next, Outpacing, Round};
+use receiver::{LOSS_EXCESS, Mark, QUEUE_LOW_US, ReceiverState, STANDING, USED};
 
 /// Rate before anything is known, in bytes per second. Doubled every round, it passes 1 Gbit/s in
 /// five rounds.
@@ -30,18 +32,14 @@ const RATE_START: f64 = 8e6;
 const RATE_MIN: f64 = 16e3;
 /// Largest rate, in bytes per second.
 const RATE_MAX: f64 = 40e9;
-/// Share of the rate. A sender that sends less than this share does not use its rate.
-const USED: f64 = 0.75;
-/// Queue below which the link has room, in µs.
-const QUEUE_LOW_US: f64 = 1_000.0;
 /// Standing queue that Cruise aims at, in µs.
 const QUEUE_AIM_US: f64 = 2_500.0;
 /// Queue above which the rate goes below what arrives, to drain it, in µs.
 const QUEUE_HIGH_US: f64 = 5_000.0;
-/// Time for which a queue or a delivered rate must have been no better to count.
-const STANDING: Duration = Duration::from_millis(40);
 /// Number of rounds that are remembered, to know what has stood for [`STANDING`].
 const RECENT: usize = 8;
+/// Rounds of which nothing is known.
+const NOTHING: [(Time, f64, f64); RECENT] = [(Time::ZERO, f64::MAX, 0.0); RECENT];
 /// Share by which the best delivered rate fades in a second.
 const BEST_FADES: f64 = 1.0;
 /// Time after which a queue above the aim is to be gone, in µs.
@@ -55,8 +53,6 @@ const UP_BACK: f64 = 0.1;
 const UP_MAX: f64 = 0.5;
 /// Share of the best rate that arrived in the last seconds below which the rate has fallen.
 const FALLEN: f64 = 0.8;
-/// Loss above the usual one that counts as congestion, as a share of the packets.
-const LOSS_EXCESS: f64 = 0.15;
 /// Number of packets for which excess loss must last, besides [`STANDING`], to count: bursts of
 /// losses do not last.
 const LASTING: f64 = 256.0;
@@ -183,6 +179,8 @@ pub struct Pacer {
     cut_at: Time,
     /// The best delivered rate of the last seconds, at most the rate itself, in bytes per second.
     peak: f64,
+    /// Whether a few receivers hold the rate of the others down.
+    outpacing: Outpacing,
 }
 
 impl Pacer {
@@ -208,13 +206,14 @@ impl Pacer {
             drain: None,
             cutting: None,
             fell: None,
-            recent: [(Time::ZERO, f64::MAX, 0.0); RECENT],
+            recent: NOTHING,
             best: 0.0,
             aim: 0.0,
             met: false,
             quiet: 0,
             cut_at: Time::ZERO,
             peak: 0.0,
+            outpacing: Outpacing::default(),
         };
         pacer.derive();
         pacer
@@ -248,14 +247,12 @@ impl Pacer {
 
     /// Sets whether `member` is one of those whose speed counts.
     pub fn require(&mut self, member: usize, required: bool) {
-        let path = match self.paths.binary_search_by_key(&(member as u32), |p| p.0) {
-            Ok(i) => &mut self.paths[i].1,
-            Err(_) if !required => return,
-            Err(i) => {
-                self.paths.insert(i, (member as u32, ReceiverState::new()));
-                &mut self.paths[i].1
-            }
-        };
+        let is_known = |p: &(u32, ReceiverState)| p.0.cmp(&(member as u32));
+        if !required && self.paths.binary_search_by(is_known).is_err() {
+            return;
+        }
+        let at = self.place(member);
+        let path = &mut self.paths[at].1;
         if required && !path.required {
             // Old measurements say nothing about now.
             path.mark = None;
@@ -264,6 +261,28 @@ impl Pacer {
             path.over = None;
         }
         path.required = required;
+    }
+
+    /// The place of what is known of a member.
+    fn place(&mut self, member: usize) -> usize {
+        let member = member as u32;
+        let found = self.paths.binary_search_by_key(&member, |p| p.0);
+        found.unwrap_or_else(|at| {
+            self.paths.insert(at, (member, ReceiverState::new()));
+            at
+        })
+    }
+
+    /// Sets whether the group may outpace `member`, if this has held the rate for `patience`.
+    pub fn may_outpace(&mut self, member: usize, patience: Option<Duration>) {
+        let at = self.place(member);
+        self.outpacing.may(&mut self.paths[at].1, patience);
+    }
+
+    /// A member that the group would outpace without waiting for it, if one has been found since
+    /// the last call. Its speed does not count any more.
+    pub fn take_outpaced(&mut self) -> Option<usize> {
+        self.outpacing.take(&mut self.paths)
     }
 
     /// Forgets a member that is gone: another node may get its number.
@@ -307,7 +326,8 @@ impl Pacer {
         let i = self.paths.binary_search_by_key(&(member as u32), |p| p.0);
         let paths = self.paths.len() as f64;
         let path = &mut self.paths[i.ok()?].1;
-        if (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0 {
+        let is_old = (number.wrapping_sub(path.newest) as i32) <= 0 && path.newest != 0;
+        if is_old || !self.outpacing.covers(burst.at) {
             return None;
         }
         path.newest = number;
@@ -322,17 +342,16 @@ impl Pacer {
             (path.base, path.mark) = ([Some(way), None], None);
             return Some(false);
         }
-        if path.base[0].is_none_or(|b| shorter(way, b)) {
-            path.base[0] = Some(way);
-        }
+        path.base[0] = Some(path.base[0].map_or(way, |b| shortest(b, way)));
         if self.drain.is_some() && path.drained.is_none_or(|b| shorter(way, b)) {
             path.drained = Some(way);
         }
-        let base = match (path.base[0], path.base[1]) {
-            (Some(a), Some(b)) if shorter(b, a) => b,
-            (Some(a), _) => a,
-            (None, b) => b.unwrap_or(way),
-        };
+        let base = path
+            .base
+            .into_iter()
+            .flatten()
+            .reduce(shortest)
+            .unwrap_or(way);
         let queue = way.wrapping_sub(base);
         if (number.wrapping_sub(self.round) as i32) >= 0 {
             path.queue_us = Some(path.queue_us.map_or(queue, |q| q.min(queue)));
@@ -377,7 +396,7 @@ impl Pacer {
             false => 1.0,
         };
         path.usual_loss += rise.min(most);
-        path.learnt_at = now;
+        (path.learnt_at, path.arrives) = (now, Some(sent * got));
         path.over = match path.loss - path.usual_loss > LOSS_EXCESS {
             true => path.over.or(Some((now, path.learnt))),
             false => None,
@@ -391,7 +410,7 @@ impl Pacer {
         path.delivered = Some(match path.delivered {
             None => delivered,
             Some(d) if paused && delivered < d => d,
-            Some(_) if self.phase == Phase::Startup => delivered,
+            Some(_) if self.phase == Phase::Startup || self.outpacing.tries() => delivered,
             Some(d) => d + (delivered - d) * (dt / (dt + DELIVERED_OVER_US * patience(paths))),
         });
         Some(true)
@@ -403,7 +422,7 @@ impl Pacer {
         if self.fixed || now.since(self.round_at) < ROUND_MIN {
             return;
         }
-        let required = || self.paths.iter().map(|p| &p.1).filter(|p| p.required);
+        let required = || self.paths.iter().map(|p| &p.1).filter(|p| p.counts());
         let complete = required().all(|p| p.queue_us.is_some());
         if (!complete && now.since(self.round_at) < ROUND_MAX)
             || !required().any(|p| p.queue_us.is_some())
@@ -432,7 +451,21 @@ impl Pacer {
         let (queue, cap) = self.standing(now, f64::from(queue), cap);
         // If nothing was sent for a while, no rate follows from that time.
         let took = took.min(2.0 * ROUND_MAX.as_secs_f64());
-        self.set(now, queue, cap, excess, sent, took);
+        let round = Round {
+            now,
+            took,
+            rate: self.rate,
+            sent,
+            delivered: cap,
+            may_try: self.phase != Phase::Startup && self.drain.is_none(),
+        };
+        match self.outpacing.end_round(&mut self.paths, round) {
+            Next::Pace => self.set(now, queue, cap, excess, sent, took),
+            Next::Try(rate) => self.rate = rate,
+            // What the trial has measured does not count.
+            Next::Again(rate) => (self.rate, self.recent) = (rate, NOTHING),
+            Next::Found => (self.phase, self.recent) = (Phase::Startup, NOTHING),
+        }
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.derive();
         self.round = newest.wrapping_add(1);

@@ -95,6 +95,7 @@ impl Sender {
         if let Some(l) = &mut self.paths[path] {
             l.pacer.tick(now, newest);
         }
+        self.report_outpaced(out);
         self.finish(out);
     }
 

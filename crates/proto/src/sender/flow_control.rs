@@ -2,11 +2,13 @@
 //! the window's base, and the smallest advertised window keeps its right edge.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use super::GRACE;
 use super::Sender;
 use super::member::{GROUP_PATH, Member};
-use crate::border::PathState;
+use crate::border::{Event, Output, PathState};
+use crate::id::NodeId;
 use crate::scheme::Scheme;
 use crate::seq::Seq;
 use crate::time::Time;
@@ -151,6 +153,27 @@ impl Sender {
         }
         let most = self.ops.queue.get(self.broadcasts as usize);
         most.is_none_or(|op| next.before(op.base))
+    }
+
+    /// Sets whether the group may outpace a member that holds the rate for as long as `patience`.
+    pub fn may_outpace(&mut self, node: NodeId, patience: Option<Duration>) {
+        let i = self.index_of(node);
+        if let Some((i, group)) = i.zip(self.paths[GROUP_PATH].as_mut()) {
+            group.pacer.may_outpace(i, patience);
+        }
+    }
+
+    /// Reports the members that the group would outpace.
+    pub(super) fn report_outpaced(&mut self, out: &mut VecDeque<Output>) {
+        let Some(path) = self.paths[GROUP_PATH].as_mut() else {
+            return;
+        };
+        while let Some(i) = path.pacer.take_outpaced() {
+            out.push_back(Output::Event(Event::Outpaced {
+                group: self.group,
+                node: self.members[i].node,
+            }));
+        }
     }
 
     /// Whether new packets may be sent: they wait up to [`GRACE`] for members that have not been

@@ -126,6 +126,7 @@ impl Sender {
         for path in self.paths.iter_mut() {
             path.pacer.tick(now, newest);
         }
+        self.report_outpaced(out);
     }
 
     /// Retransmits what members have not acknowledged in time (P1.2). With

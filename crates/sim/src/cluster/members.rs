@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use fabricast::proto::{Command, Refused, Time};
+use fabricast::proto::{Command, NodeId, Refused, Time};
 
 use super::{Cluster, group_id};
 use crate::host::{Admitted, Role};
@@ -167,5 +167,52 @@ impl Cluster<'_> {
         }
         let posted = host.ops.iter().filter(|(_, op)| op.role == r && !op.copied);
         host.returning.extend(posted.map(|(op, _)| *op));
+    }
+}
+
+/// Receivers that the root leaves behind because they hold the others.
+impl Cluster<'_> {
+    /// Lets a group outpace its receivers, if the scenario says so.
+    pub(super) fn may_outpace(&mut self, stream: usize) {
+        if self.scenario.outpaced.is_none() {
+            return;
+        }
+        let plan = &self.scenario.streams[stream];
+        let (group, root) = (group_id(plan.group), plan.root);
+        for host in (0..self.hosts.len()).filter(|host| *host != root) {
+            let node = self.numbering.node(host as u32);
+            let may = true;
+            let command = Command::MayOutpace { group, node, may };
+            if let Err(e) = self.hosts[root].driver.command(Time::ZERO, command) {
+                let refused = || format!("host {root}: to outpace host {host} is refused: {e}");
+                self.world.complain(refused);
+            }
+        }
+    }
+
+    /// The root finds that a receiver is outpaced: removes it, if it holds the others.
+    pub(super) fn outpaces(&mut self, root: usize, node: NodeId) {
+        let Some(host) = self.numbering.host(node).map(|host| host as usize) else {
+            return;
+        };
+        let expected = self.scenario.outpaced.as_ref();
+        match expected.is_some_and(|hosts| hosts.contains(&host)) {
+            true => self.part(root, host),
+            false => self
+                .world
+                .complain(|| format!("host {host} is outpaced, and holds nobody back")),
+        }
+    }
+
+    /// Checks that all receivers are outpaced that hold the others back.
+    pub(super) fn outpaced_are_found(&self) {
+        let root = self.scenario.streams.first().map_or(0, |plan| plan.root);
+        let parted = &self.hosts[root].parted;
+        for host in self.scenario.outpaced.iter().flatten() {
+            if !parted.contains(&(*host as u32)) {
+                self.world
+                    .complain(|| format!("host {host} holds the others back to the end"));
+            }
+        }
     }
 }

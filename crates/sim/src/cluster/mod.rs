@@ -326,6 +326,7 @@ impl<'w> Cluster<'w> {
         if self.left > 0 {
             self.fail("everybody waits for ever");
         }
+        self.outpaced_are_found();
         self.objects_are_back();
         if let Some(what) = self.world.wrong.borrow().clone() {
             let at = self.fabric.now();
@@ -475,6 +476,7 @@ impl<'w> Cluster<'w> {
             }
         }
         self.scenario.groups = groups;
+        (0..self.scenario.streams.len()).for_each(|stream| self.may_outpace(stream));
         self.start_baseline();
         self.start_barriers();
         for h in 0..self.hosts.len() {

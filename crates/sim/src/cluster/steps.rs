@@ -456,6 +456,9 @@ impl Cluster<'_> {
             Event::Slow { group, node } => {
                 5 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2
             }
+            Event::Outpaced { group, node } => {
+                9 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2
+            }
         };
         self.trace.note(now, [h as u64, 4 << 32, number], || {
             let what = what.map(|(s, n, _)| format!(" s{s}/{n}"));
@@ -481,6 +484,7 @@ impl Cluster<'_> {
                     self.part(h, peer as usize);
                 }
             }
+            Event::Outpaced { node, .. } => self.outpaces(h, node),
             Event::Failed(_) => {
                 // A receiver that cannot take the object says so over the control channel and is
                 // left out.
@@ -555,7 +559,7 @@ impl Cluster<'_> {
     }
 
     /// Parts two hosts: the control channel tells both, and neither expects anything of the other.
-    fn part(&mut self, a: usize, b: usize) {
+    pub(super) fn part(&mut self, a: usize, b: usize) {
         // Where receivers report for each other, all hosts must know.
         let alone = self.scenario.scheme.topology == FeedbackTopology::Direct;
         let others = 0..self.hosts.len();

@@ -1,6 +1,7 @@
 //! Scenarios of a seed, with something added: addresses that change, a network that reads late,
 //! members that join and leave, a member that lies.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fabricast::proto::Scheme;
@@ -8,6 +9,7 @@ use fabricast::proto::rng::Rng;
 use fabricast::proto::scheme::{Copied, FeedbackTopology};
 
 use super::{Change, Draw, Readdress, Scenario, SendsBy, SlowRule, Step, ms, us};
+use crate::fault::RateChange;
 use crate::topology::{LinkSpec, Topology};
 use crate::workload::Sending;
 
@@ -66,6 +68,48 @@ impl Scenario {
                 }
             }
         }
+        s
+    }
+
+    /// A scenario with a file to several receivers, a few of which may be slow all the time, a
+    /// little slower than the others, or slow for a moment. The root removes those that hold the
+    /// others at less than half of what they could take.
+    pub fn outpaced(seed: u64) -> Scenario {
+        let mut draw = Draw {
+            rng: Rng::new(seed ^ 0x0ace_0ace),
+        };
+        let (rate, payload_size) = draw.one(&[(25_000_000, 1440), (125_000_000, 8900)]);
+        let receivers = draw.between(3, 10) as usize;
+        let mut s = Scenario::bulk(receivers + 1, 2 * rate, payload_size);
+        s.seed = seed;
+        s.topology = Topology::single(LinkSpec {
+            rate,
+            queue: draw.one(&[256 << 10, 1 << 20]),
+            ..LinkSpec::GIGABIT
+        });
+        s.receive_buffer = 4 << 20;
+        s.scheme.window = 16_384;
+        s.patience = ms(draw.one(&[200, 400]));
+        s.faults.down.loss = draw.one(&[0.0, 0.0, 0.01]);
+        s.faults.heal_at = Duration::from_secs(60);
+        let slow = draw.one(&[0, 1, receivers as u64 / 2]) as usize;
+        let share = draw.one(&[0.1, 0.2, 0.35, 0.75, 0.95]);
+        let moment = draw.rarely(4).then(|| s.patience / 3);
+        let mut outpaced = BTreeSet::new();
+        for host in receivers + 1 - slow..=receivers {
+            let mut change = |at, share: f64| {
+                let rate = (rate as f64 * share) as u64;
+                s.faults.rates.push(RateChange { host, at, rate });
+            };
+            let at = draw.one(&[1, 100, 500]);
+            change(ms(at), share);
+            if let Some(moment) = moment {
+                change(ms(at) + moment, 1.0);
+            } else if share < 0.4 {
+                outpaced.insert(host);
+            }
+        }
+        s.outpaced = Some(outpaced);
         s
     }
 

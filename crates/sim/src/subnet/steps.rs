@@ -192,7 +192,10 @@ impl Subnet<'_> {
                     node,
                     path_state,
                 } => self.path(h, group, (node, path_state)),
-                Event::Arrived(_) | Event::Slow { .. } | Event::Proven(_) => {}
+                Event::Arrived(_)
+                | Event::Slow { .. }
+                | Event::Outpaced { .. }
+                | Event::Proven(_) => {}
             }
         }
         any

@@ -425,7 +425,7 @@ impl<O: Divisible> Engine<O> {
                     self.statistics.unreached += u64::from(path_state != PathState::Multicast);
                     continue;
                 }
-                Event::Proven(_) | Event::Slow { .. } => continue,
+                Event::Proven(_) | Event::Slow { .. } | Event::Outpaced { .. } => continue,
             };
             if how == Ended::Mismatch {
                 self.ring(Op::Single(network, op));

@@ -187,9 +187,15 @@ pub fn set_attribute(file: impl AsFd, name: &[u8], value: &[u8]) -> Result<(), E
 
 /// Gives a file without a name one, where nothing is.
 pub fn name(file: &File, directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
-    // The path by which an open file can be linked.
-    let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
-    sys::linkat(CWD, nameless, directory, name, AtFlags::SYMLINK_FOLLOW)?;
+    match sys::linkat(file, "", directory, name, AtFlags::EMPTY_PATH) {
+        // Older systems let only a privileged process do that. This costs more: it is a path by
+        // which an open file can be linked.
+        Err(Errno::NOENT) => {
+            let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+            sys::linkat(CWD, nameless, directory, name, AtFlags::SYMLINK_FOLLOW)?;
+        }
+        linked => linked?,
+    }
     #[cfg(test)]
     note(|| Op::Link(number(file), number(directory), name.into()));
     Ok(())

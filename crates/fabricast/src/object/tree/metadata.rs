@@ -104,9 +104,12 @@ impl Tree {
         }
         // What runs as its owner at the sender must not run as another user here.
         let owner = self.entry(entry).owner;
-        let is_its = sys::fstat(file).is_ok_and(|there| (there.st_uid, there.st_gid) == owner);
-        if !is_its && self.entry(entry).kind != Kind::Directory {
-            mode.remove(Mode::SUID | Mode::SGID);
+        let changes_user = mode.intersects(Mode::SUID | Mode::SGID);
+        if changes_user && self.entry(entry).kind != Kind::Directory {
+            let is_its = sys::fstat(file).is_ok_and(|there| (there.st_uid, there.st_gid) == owner);
+            if !is_its {
+                mode.remove(Mode::SUID | Mode::SGID);
+            }
         }
         self.set_attributes(entry, file)?;
         disk::set_mode(file, mode)

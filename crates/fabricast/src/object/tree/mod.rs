@@ -52,6 +52,8 @@ use crate::text::shown;
 const BATCH: usize = 256;
 /// Bytes that are written at a time, before other threads may run.
 const WRITTEN: usize = 256 << 10;
+/// Bytes of small files that are written before other threads may run.
+const SMALL: usize = 64 << 10;
 /// Most files that are incomplete at once; each has an open descriptor. Packs may come in any
 /// order, but a receiver lacks runs of them, and a run leaves two files incomplete at most.
 const INCOMPLETE_MAX: usize = 256;
@@ -428,7 +430,13 @@ impl Tree {
     /// Writes the pieces of a pack, and gives names to the files that are complete. Packs may come
     /// in any order, each once.
     pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
+        let mut left = bytes.len();
         while let Some(first) = pieces.first() {
+            // So many small files take as long as a part of a long one.
+            if left - bytes.len() >= SMALL {
+                left = bytes.len();
+                give_way();
+            }
             let file = first.file();
             let run = pieces.iter().take_while(|p| p.file() == file).count();
             let here;
@@ -641,7 +649,9 @@ fn umask() -> u32 {
 fn write_parts(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
     parts.try_for_each(|(part, at)| {
-        give_way();
+        if bytes.len() >= SMALL {
+            give_way();
+        }
         disk::write(file, part, at)
     })
 }

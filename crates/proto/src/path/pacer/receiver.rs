@@ -1,13 +1,34 @@
 //! What the pacer of a path knows of one receiver.
 
+use core::time::Duration;
+
 use crate::path::Burst;
 use crate::time::Time;
+
+/// Share of the rate. A sender that sends less than this share does not use its rate.
+pub(super) const USED: f64 = 0.75;
+/// Queue below which the link has room, in µs.
+pub(super) const QUEUE_LOW_US: f64 = 1_000.0;
+/// Time for which a queue or a delivered rate must have been no better to count.
+pub(super) const STANDING: Duration = Duration::from_millis(40);
+/// Loss above the usual one that counts as congestion, as a share of the packets.
+pub(super) const LOSS_EXCESS: f64 = 0.15;
 
 /// The state of one receiver, as its feedback shows it.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiverState {
-    /// Whether the rate follows this receiver.
+    /// Whether the rate follows this receiver, unless it is set aside.
     pub(super) required: bool,
+    /// Whether the group may outpace this receiver.
+    pub(super) expendable: bool,
+    /// Whether the group outpaces it, so that the rate does not follow it.
+    pub(super) aside: bool,
+    /// Whether that has not been told yet.
+    pub(super) found: bool,
+    /// Share of the time of late in which this receiver has held the rate.
+    pub(super) holds: f64,
+    /// Since when it has held the rate most of the time.
+    pub(super) held: Option<Time>,
     /// Shortest one-way delays seen in the current and in the last period: arrival by the
     /// receiver's clock less departure by the sender's, in µs, modulo 2^32.
     pub(super) base: [Option<u32>; 2],
@@ -23,6 +44,8 @@ pub(super) struct ReceiverState {
     pub(super) queue_us: Option<u32>,
     /// Delivered rate in bytes per second of what was sent: the usual loss does not lower it.
     pub(super) delivered: Option<f64>,
+    /// Rate in bytes per second at which packets arrived, when that was last measured.
+    pub(super) arrives: Option<f64>,
     /// Share of packets lost of late, over some 100 packets.
     pub(super) loss: f64,
     /// Share of packets lost as a rule, over some 2000 packets.
@@ -46,9 +69,24 @@ pub(super) struct Mark {
 }
 
 impl ReceiverState {
+    /// Whether the rate follows this receiver.
+    pub(super) fn counts(&self) -> bool {
+        self.required && !self.aside
+    }
+
+    /// Whether this receiver has held the rate for as long as `patience`.
+    pub(super) fn has_held(&self, now: Time, patience: Duration) -> bool {
+        self.held.is_some_and(|since| now.since(since) >= patience)
+    }
+
     pub(super) fn new() -> ReceiverState {
         ReceiverState {
             required: false,
+            expendable: false,
+            aside: false,
+            found: false,
+            holds: 0.0,
+            held: None,
             base: [None; 2],
             drained: None,
             mark: None,
@@ -56,6 +94,7 @@ impl ReceiverState {
             newest: 0,
             queue_us: None,
             delivered: None,
+            arrives: None,
             loss: 0.0,
             usual_loss: 0.0,
             learnt: 0.0,

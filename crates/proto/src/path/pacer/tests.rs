@@ -1,5 +1,7 @@
 //! Tests of the pacer on links of constant and of changing rate.
 
+mod outpacing;
+
 use super::*;
 use crate::rng::Rng;
 

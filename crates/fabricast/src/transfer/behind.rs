@@ -1,0 +1,91 @@
+//! Receivers that get on all the time, only more slowly than the others: which the sender leaves
+//! behind (spec 5.5).
+
+use std::time::Instant;
+
+use fabricast_proto::{Command, NodeId};
+
+use super::ALL;
+use super::events::Part;
+use super::receiver_table::{Member, Place, Wait};
+use super::sender_session::SenderSession;
+use crate::config::Slow;
+
+impl SenderSession<'_> {
+    /// Whether the sender may leave a receiver behind because it is slower than the others: if the
+    /// rule for it says so, and it has not been demoted.
+    fn may_leave(&self, member: &Member) -> bool {
+        let rule = self.options.slow_rule(&member.name);
+        matches!(rule, Slow::Demote | Slow::Drop)
+            && member.part != Part::Demoted
+            && self.plan.start.addresses.is_empty()
+    }
+
+    /// Tells the core whether the group may outpace a receiver.
+    pub(super) fn may_outpace(&mut self, node: NodeId) {
+        let may = |at: usize| {
+            let member = &self.admission.members[at];
+            member.in_group() && self.may_leave(member)
+        };
+        if self.member(node).is_some_and(may) {
+            let (group, may) = (ALL, true);
+            self.command(Command::MayOutpace { group, node, may });
+        }
+    }
+
+    /// Whether another member of the group still needs something.
+    pub(super) fn keeps_waiting(&self, at: usize) -> bool {
+        let node = self.admission.members[at].node;
+        let needs = |m: &Member| m.in_group() && m.node != node && m.complete.is_none();
+        self.admission.members.iter().any(needs)
+    }
+
+    /// Leaves a receiver behind that is slower than the others, as the rule says, unless half of
+    /// the receivers were left behind before. Returns whether it is out of the group.
+    fn leave_behind(&mut self, at: usize, wait: Wait) -> bool {
+        let members = &self.admission.members;
+        let left = members.iter().filter(|m| m.left_behind).count();
+        if 2 * (left + 1) > members.len() || !self.keeps_waiting(at) {
+            return false;
+        }
+        self.slow(at, wait);
+        let member = &mut self.admission.members[at];
+        member.left_behind = !member.active() || member.place == Place::Aside;
+        member.left_behind
+    }
+
+    /// Handles a receiver that holds the others at less than half of what they could take.
+    pub(super) fn outpaced(&mut self, at: usize) {
+        let node = self.admission.members[at].node;
+        if !self.leave_behind(at, Wait::holding(self.options.patience)) {
+            let (group, may) = (ALL, false);
+            self.command(Command::MayOutpace { group, node, may });
+        }
+    }
+
+    /// Leaves members behind that have been far behind the fastest one for longer than the
+    /// patience.
+    pub(super) fn leave_far_behind(&mut self, now: Instant) {
+        let start = &self.plan.start;
+        let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
+        let members = self.admission.members.iter();
+        let fastest = members.filter(|m| m.in_group()).map(|m| m.placed).max();
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            let is_behind = member.in_group()
+                && fastest.is_some_and(|f| member.placed + far < f)
+                && self.may_leave(member);
+            let member = &mut self.admission.members[at];
+            let since = match is_behind {
+                true => *member.behind.get_or_insert(now),
+                false => {
+                    member.behind = None;
+                    continue;
+                }
+            };
+            if now - since > self.options.patience {
+                self.leave_behind(at, Wait::behind(self.options.patience));
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A few receivers may hold the rate of all others down. The pacer notices that, and tries whether
+//! the others could take more (spec 2.10).
+
+use core::time::Duration;
+
+use super::receiver::{LOSS_EXCESS, QUEUE_LOW_US, ReceiverState, STANDING, USED};
+use crate::mutant::{self, Mutant};
+use crate::time::Time;
+
+/// Rate of a trial, as a multiple of what has arrived before it.
+const TRIAL: f64 = 2.5;
+/// Share of what is sent in a trial above which a receiver takes it.
+const TAKEN: f64 = 0.8;
+/// Share of what is sent in a trial below which a receiver is outpaced.
+const OUTPACED: f64 = 0.5;
+/// Longest duration of a trial.
+const TRIAL_MAX: Duration = Duration::from_millis(300);
+/// The pacer looks at who holds the rate over this part of the patience: one in so many.
+const LOOK: f64 = 8.0;
+/// Share of the time from which a receiver counts as one that holds the rate.
+const HOLDS: f64 = 0.5;
+/// Share of the time below which it does not any more.
+const HOLDS_NOT: f64 = 0.25;
+/// Losses are compared in parts of so many.
+const PARTS: f64 = 1000.0;
+/// Trials in vain after which the pause between two trials grows no more.
+const VAIN_MAX: u32 = 6;
+
+/// A trial of a higher rate.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    began: Time,
+    /// Rate before the trial.
+    rate: f64,
+    /// Since when at least half of the receivers take what is sent.
+    taken: Option<Time>,
+}
+
+/// Whether receivers may be outpaced, and what the pacer knows about that.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outpacing {
+    /// How long a receiver may hold the rate; `None`: no receiver may be outpaced.
+    patience: Option<Duration>,
+    trial: Option<Trial>,
+    /// When the next trial may begin.
+    next: Time,
+    /// Trials in vain so far.
+    vain: u32,
+    /// Receivers that have been found and not been told of yet.
+    untold: u32,
+    /// Space for sorting.
+    sorted: Vec<u32>,
+}
+
+/// The median of values; `space` is for sorting them.
+fn median(values: impl Iterator<Item = u32>, space: &mut Vec<u32>) -> f64 {
+    space.clear();
+    space.extend(values);
+    space.sort_unstable();
+    let middle = space.get(space.len().saturating_sub(1) / 2);
+    middle.map_or(0.0, |middle| f64::from(*middle))
+}
+
+/// A round of the pacer that ends.
+#[derive(Clone, Copy)]
+pub(super) struct Round {
+    pub(super) now: Time,
+    /// Its duration in seconds.
+    pub(super) took: f64,
+    /// The rate, in bytes per second, like those that follow.
+    pub(super) rate: f64,
+    /// The rate at which packets left.
+    pub(super) sent: f64,
+    /// The rate at which packets arrived at the slowest receiver.
+    pub(super) delivered: f64,
+    /// Whether a trial may begin now.
+    pub(super) may_try: bool,
+}
+
+impl Round {
+    /// Whether the sender has not used its rate.
+    fn is_limited(&self) -> bool {
+        self.sent < USED * self.rate
+    }
+}
+
+/// What follows from a round.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Next {
+    /// The pacer sets the rate.
+    Pace,
+    /// A trial sets this rate.
+    Try(f64),
+    /// A trial was in vain, and the rate is this one again.
+    Again(f64),
+    /// Receivers are outpaced, and the pacer looks for the rate of the others.
+    Found,
+}
+
+type Paths = [(u32, ReceiverState)];
+
+impl Outpacing {
+    /// Whether what left at this time says something of what is tried, or nothing is.
+    pub(super) fn covers(&self, left: Time) -> bool {
+        self.trial.is_none_or(|trial| trial.began <= left)
+    }
+
+    /// Whether a trial is under way.
+    pub(super) fn tries(&self) -> bool {
+        self.trial.is_some()
+    }
+
+    /// Sets whether the group may outpace a receiver, if this has held the rate for `patience`.
+    pub(super) fn may(&mut self, path: &mut ReceiverState, patience: Option<Duration>) {
+        self.patience = patience.or(self.patience);
+        path.expendable = patience.is_some();
+        path.aside &= path.expendable;
+        path.held = None;
+    }
+
+    /// A receiver that has been found outpaced since the last call.
+    pub(super) fn take(&mut self, paths: &mut Paths) -> Option<usize> {
+        self.untold = self.untold.checked_sub(1)?;
+        let (member, path) = paths.iter_mut().find(|(_, path)| path.found)?;
+        path.found = false;
+        Some(*member as usize)
+    }
+
+    /// Watches at the end of a round which receivers hold the rate, and tries a higher one if a
+    /// few have done so for as long as they may.
+    pub(super) fn end_round(&mut self, paths: &mut Paths, round: Round) -> Next {
+        let Some(patience) = self.patience else {
+            return Next::Pace;
+        };
+        if let Some(trial) = self.trial {
+            return self.goes_on(paths, round, trial, patience);
+        }
+        self.look(paths, round, patience);
+        let (mut all, mut few, mut expendable) = (0, 0, true);
+        for (_, path) in paths.iter().filter(|p| p.1.counts()) {
+            all += 1;
+            if path.has_held(round.now, patience) {
+                few += 1;
+                expendable &= path.expendable;
+            }
+        }
+        let is_due = few > 0 && 2 * few <= all && expendable && round.now >= self.next;
+        if !is_due || round.is_limited() || !round.may_try {
+            return Next::Pace;
+        }
+        if mutant::active(Mutant::OutpacesUntried) {
+            self.find(paths, round.now, patience, |_| true);
+            return Next::Found;
+        }
+        self.trial = Some(Trial {
+            began: round.now,
+            rate: round.rate,
+            taken: None,
+        });
+        for (_, path) in paths {
+            (path.mark, path.delivered, path.arrives) = (None, None, None);
+        }
+        Next::Try(TRIAL * round.delivered)
+    }
+
+    /// Notes which receivers hold the rate: those whose queue is longer than that of most others,
+    /// and those that lose far more than usual, or than most others do.
+    fn look(&mut self, paths: &mut Paths, round: Round, patience: Duration) {
+        let counted = || paths.iter().filter(|p| p.1.counts());
+        let sorted = &mut self.sorted;
+        // One that has not reported on this round, which ended without it, has a long queue.
+        let queues = counted().map(|p| p.1.queue_us.unwrap_or(u32::MAX));
+        let queue_most = median(queues, sorted) + QUEUE_LOW_US;
+        let losses = counted().map(|p| (p.1.usual_loss * PARTS) as u32);
+        let loss_most = median(losses, sorted) / PARTS + LOSS_EXCESS;
+        let learn = (round.took * LOOK / patience.as_secs_f64()).min(1.0);
+        for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
+            let queue = path.queue_us.unwrap_or(u32::MAX);
+            let loses = path.over.is_some() || path.usual_loss > loss_most;
+            let holds = f64::from(queue) > queue_most || loses;
+            path.holds += (f64::from(u8::from(holds)) - path.holds) * learn;
+            match path.holds {
+                share if share > HOLDS => _ = path.held.get_or_insert(round.now),
+                share if share < HOLDS_NOT => path.held = None,
+                _ => {}
+            }
+        }
+    }
+
+    /// Goes on with a trial, or ends it.
+    fn goes_on(
+        &mut self,
+        paths: &mut Paths,
+        round: Round,
+        mut trial: Trial,
+        patience: Duration,
+    ) -> Next {
+        let (now, sent) = (round.now, round.sent.min(round.rate));
+        let (mut all, mut taken, mut unknown) = (0, 0, false);
+        for (_, path) in paths.iter().filter(|p| p.1.counts()) {
+            all += 1;
+            taken += u32::from(path.delivered.is_some_and(|d| d >= TAKEN * sent));
+            unknown |= path.delivered.is_none() && path.has_held(now, patience);
+        }
+        let is_taken = 2 * taken >= all && all > 0 && !round.is_limited();
+        trial.taken = trial.taken.or(Some(now)).filter(|_| is_taken);
+        self.trial = Some(trial);
+        let stands = trial.taken.is_some_and(|t| now.since(t) >= STANDING);
+        if (unknown || !stands) && now.since(trial.began) < TRIAL_MAX {
+            return Next::Try(round.rate);
+        }
+        self.trial = None;
+        for (_, path) in paths.iter_mut() {
+            // What was lost in the trial says nothing about the rate of before.
+            (path.loss, path.over) = (path.usual_loss, None);
+        }
+        let slow = |path: &ReceiverState| path.arrives.is_none_or(|a| a < OUTPACED * round.rate);
+        let may_find = stands && !mutant::active(Mutant::NobodyIsOutpaced);
+        if may_find && self.find(paths, now, patience, slow) {
+            return Next::Found;
+        }
+        self.next = now + patience * (1 << self.vain);
+        self.vain = (self.vain + 1).min(VAIN_MAX);
+        Next::Again(trial.rate)
+    }
+
+    /// Takes receivers for outpaced that have held the rate for as long as they may, and of which
+    /// this is true. Their speed does not count from now on. Returns whether there are any.
+    fn find(
+        &mut self,
+        paths: &mut Paths,
+        now: Time,
+        patience: Duration,
+        is_outpaced: impl Fn(&ReceiverState) -> bool,
+    ) -> bool {
+        let before = self.untold;
+        for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
+            if path.expendable && path.has_held(now, patience) && is_outpaced(path) {
+                (path.aside, path.found, path.held) = (true, true, None);
+                self.untold += 1;
+            }
+        }
+        self.untold > before
+    }
+}
