@@ -1,7 +1,9 @@
 //! The bodies of the fuzz targets, which handle hostile bytes. A bounded test runs them, too.
 
+mod ibrmp;
 mod set;
 
+pub use ibrmp::{Reached, ibrmp, ibrmp_frame};
 pub use set::{header, page, store};
 
 use std::time::Duration;
