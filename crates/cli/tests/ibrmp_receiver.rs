@@ -122,8 +122,9 @@ fn a_sender_that_lies_is_an_error() {
     }
 }
 
-/// Anybody on the network can forge multicast. A receiver then gets the file from the sender itself:
-/// names, slots, lengths and bytes that were forged end nothing, and what is stored is right.
+/// Anybody on the network can forge multicast. A receiver then gets the file from the sender
+/// itself: names, slots, lengths and bytes that were forged end nothing, and what is stored is
+/// right.
 #[test]
 fn forged_multicast_spoils_nothing() {
     let data = |offset, len| Body::Data { offset, len };

@@ -302,8 +302,8 @@ pub struct Join {
 
 /// A receiver's request to send a part of a pack again: the header (no `block`), the hashes of a
 /// block's pieces (`hashes`), some pieces (`pieces`), or a whole block (neither). Or for a list of
-/// packs. By P3's protocol, `pack` is the number of a file, and the request is for the hashes of its
-/// sections (no `block`) or for a block ([`crate::ibrmp::SentFiles`]).
+/// packs. By P3's protocol, `pack` is the number of a file, and the request is for the hashes of
+/// its sections (no `block`) or for a block ([`crate::ibrmp::SentFiles`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Need {
     /// Number of the pack.

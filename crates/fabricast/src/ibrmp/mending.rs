@@ -2,25 +2,24 @@
 //! forged on the way. The receiver asks which sections are wrong, and gets their blocks again by
 //! the control connection (spec 7.8). Answers come in the order of the requests.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 
 use fabricast_proto::ibrmp::FileId;
 
 use super::fingerprint::{section_len, told};
-use super::storing::Told;
+use super::storing::Complete;
 use crate::bootstrap::Control;
 use crate::bootstrap::message::{Need, ToSender};
 use crate::error::Error;
-use crate::object::{BLOCK, HASH, UnprovenFile};
+use crate::object::{BLOCK, HASH};
 use crate::text::shown;
 
 /// A file that is mended.
 struct Wrong {
     id: FileId,
     path: PathBuf,
-    file: UnprovenFile,
-    told: Told,
+    again: Complete,
     /// The hash of each section of what is here.
     sections: Vec<blake3::Hash>,
     /// Blocks that are to come again; `None`: it is not known yet which sections are wrong.
@@ -36,8 +35,15 @@ pub struct Mended {
     pub bytes: u64,
 }
 
-/// A file that is to be proven again, with what the sender has said of it.
-pub type Again = (UnprovenFile, Told);
+/// What an answer means to a file.
+pub struct Answered {
+    /// Number of the file.
+    pub id: FileId,
+    /// Path of the file.
+    pub path: PathBuf,
+    /// The file once all of it has come again, or why it cannot be mended.
+    pub result: Result<Option<Complete>, Error>,
+}
 
 /// The files that are mended, one after the other.
 #[derive(Default)]
@@ -46,7 +52,7 @@ pub struct Mending {
     /// Whether an answer is under way.
     is_asked: bool,
     /// Files that were mended before.
-    mended_files: std::collections::BTreeSet<FileId>,
+    mended_files: BTreeSet<FileId>,
     mended: Mended,
 }
 
@@ -67,8 +73,7 @@ impl Mending {
         &mut self,
         id: FileId,
         path: PathBuf,
-        file: UnprovenFile,
-        told: Told,
+        again: Complete,
         sections: Vec<blake3::Hash>,
     ) -> bool {
         if !self.mended_files.insert(id) {
@@ -77,8 +82,7 @@ impl Mending {
         self.files.push_back(Wrong {
             id,
             path,
-            file,
-            told,
+            again,
             sections,
             blocks: None,
         });
@@ -104,16 +108,11 @@ impl Mending {
         said.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))
     }
 
-    /// Takes an answer, and asks on. Returns the number and the path of its file, with the file once
-    /// all of it has come again, or why it cannot be mended.
+    /// Takes an answer, and asks on.
     ///
     /// # Errors
     /// Nothing was asked, or the connection is lost.
-    pub fn take(
-        &mut self,
-        bytes: &[u8],
-        control: &mut Control,
-    ) -> Result<(FileId, PathBuf, Result<Option<Again>, Error>), Error> {
+    pub fn take(&mut self, bytes: &[u8], control: &mut Control) -> Result<Answered, Error> {
         let is_asked = std::mem::take(&mut self.is_asked);
         let Some(wrong) = self.files.front_mut().filter(|_| is_asked) else {
             return Err(Error::PeerLost(
@@ -128,21 +127,21 @@ impl Mending {
         });
         let result = match result {
             Ok(false) => Ok(None),
-            Ok(true) => Ok(self.files.pop_front().map(|wrong| (wrong.file, wrong.told))),
+            Ok(true) => Ok(self.files.pop_front().map(|wrong| wrong.again)),
             Err(error) => {
                 self.files.pop_front();
                 Err(error)
             }
         };
         self.ask(control)?;
-        Ok((id, path, result))
+        Ok(Answered { id, path, result })
     }
 }
 
 impl Wrong {
     /// Takes an answer. Says whether it was a block.
     fn answered(&mut self, bytes: &[u8]) -> Result<bool, Error> {
-        let len = self.told.metadata.len;
+        let len = self.again.1.metadata.len;
         let Some(blocks) = &mut self.blocks else {
             self.blocks = Some(self.wrong_blocks(bytes)?);
             return Ok(false);
@@ -156,7 +155,7 @@ impl Wrong {
                 shown(&self.path)
             )));
         }
-        self.file.write(offset, bytes)?;
+        self.again.0.write(offset, bytes)?;
         Ok(true)
     }
 
@@ -167,7 +166,7 @@ impl Wrong {
         let wrong = (0u64..)
             .zip(pairs)
             .filter(|(_, (ours, theirs))| ours != theirs);
-        let len = self.told.metadata.len;
+        let len = self.again.1.metadata.len;
         let blocks_of = |section: u64| {
             let size = section_len(len);
             let end = ((section + 1) * size).min(len).div_ceil(BLOCK as u64);

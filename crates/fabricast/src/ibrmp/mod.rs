@@ -11,9 +11,11 @@
 //! ```
 //! The transfer ([`crate::transfer`]) admits receivers, starts, and reports.
 
+mod coming;
 mod fingerprint;
 mod mending;
 mod messages;
+mod offer;
 mod pace;
 mod receiver;
 mod sender;

@@ -19,7 +19,9 @@ use fabricast_proto::ibrmp::{
 };
 use fabricast_proto::{NodeId, Time};
 
-use super::mending::{Mended, Mending};
+use super::coming::{ComingFiles, SETTLED};
+use super::mending::{Answered, Mended, Mending};
+use super::offer::Offer;
 use super::sender::check_news;
 use super::storing::{Stored, Storing, Told};
 use super::{ADDRESS, Fingerprint, Messages, SENDER};
@@ -32,16 +34,8 @@ use crate::text::shown;
 use crate::transport::{Counters, GroupAddress, NodeAddress, Transport};
 use crate::waker::Waker;
 
-/// Bytes of files that arrive before their BOF, which wait for it together. DATA messages beyond
-/// count as lost.
-const EARLY_MAX: usize = 4 << 20;
 /// Holes of all files together, at most.
 const HOLES_MAX: usize = 1 << 16;
-/// How long DATA of a file must have stayed away until its EOF counts: by another way, it may
-/// overtake what a queue still holds.
-const SETTLED: Duration = Duration::from_millis(10);
-/// How long an EOF waits at most: forged DATA could come for ever.
-const SETTLED_MAX: Duration = Duration::from_millis(200);
 /// After so long without a word from the sender, a receiver requests again what it lacks.
 const REPEATED: Duration = Duration::from_secs(1);
 /// Files that may wait for the storing thread; each has two descriptors.
@@ -75,74 +69,20 @@ pub enum FileOutcome {
     Failed(Option<PathBuf>, Error),
 }
 
-/// A file that is coming.
-#[derive(Default)]
-struct Coming {
-    /// The file; `None`: the BOF is not here.
-    file: Option<UnprovenFile>,
-    /// What has come before the BOF: positions and bytes.
-    early: Vec<(u64, Vec<u8>)>,
-    /// Its length in bytes, by BOF or EOF; 0 if it is not known.
-    len: u64,
-    /// Bytes that are here.
-    placed: u64,
-    /// When DATA last came by multicast.
-    last: Option<Time>,
-    /// The EOF, if it has overtaken multicast, and when it came.
-    eof: Option<(Message, Time)>,
-}
-
-impl Coming {
-    /// Whether a message is the EOF of this file and what it lacks may still come by multicast.
-    fn is_arriving(&self, now: Time, message: &Message) -> bool {
-        let Body::Eof { len } = message.body else {
-            return false;
-        };
-        let comes = self.last.is_some_and(|last| now.since(last) < SETTLED);
-        comes && self.placed < len
-    }
-}
-
-/// The files in which a receiver takes part, as the sender has said when it opened the channel.
-#[derive(Default)]
-struct Mine {
-    /// Those that were multicast then.
-    open: BTreeSet<FileId>,
-    /// The first of the later ones.
-    next: u64,
-}
-
-impl Mine {
-    fn contains(&self, file: FileId) -> bool {
-        file.0 >= self.next || self.open.contains(&file)
-    }
-
-    /// All of them, up to this number.
-    fn up_to(&self, last: u64) -> impl Iterator<Item = FileId> + '_ {
-        let open = self.open.iter().copied().filter(move |file| file.0 <= last);
-        open.chain((self.next..=last).map(FileId))
-    }
-}
-
 /// The receiver of a sender's files.
 pub struct FileReceiver {
     net: Net,
     plan: ReceiverPlan,
     /// The machine, once the channel is open.
     machine: Option<Receiver>,
-    mine: Mine,
-    /// Files of which something is here, by the slot that a message has told.
-    coming: BTreeMap<(Fd, FileId), Coming>,
-    /// Bytes that wait for BOFs.
-    early: usize,
+    offer: Offer,
+    coming: ComingFiles,
     /// Files that are complete, of which the sender is to say what proves them.
     complete: BTreeMap<FileId, UnprovenFile>,
     storing: Storing,
     /// Files in the storing thread: paths and lengths.
     being_stored: BTreeMap<FileId, (PathBuf, u64)>,
     mending: Mending,
-    /// Lengths of the files that the channel has named, and their sum.
-    named: (BTreeMap<FileId, u64>, u64),
     /// Files that were stored, or will not be here.
     ended: BTreeSet<FileId>,
     /// Bytes that have been written.
@@ -200,16 +140,14 @@ impl FileReceiver {
         }
         Ok(FileReceiver {
             net,
+            offer: Offer::new(plan.files, plan.len),
             plan,
             machine: None,
-            mine: Mine::default(),
-            coming: BTreeMap::new(),
-            early: 0,
+            coming: ComingFiles::default(),
             complete: BTreeMap::new(),
             storing: Storing::start(waker.clone())?,
             being_stored: BTreeMap::new(),
             mending: Mending::default(),
-            named: (BTreeMap::new(), 0),
             ended: BTreeSet::new(),
             placed: 0,
             stored: 0,
@@ -233,20 +171,14 @@ impl FileReceiver {
             batch,
             ..
         } = channel;
-        let open: BTreeSet<FileId> = channel.open.iter().copied().map(FileId).collect();
-        let first = open.first().map_or(next, |first| first.0);
-        let is_sound = first > 0
-            && open.last().is_none_or(|last| last.0 < next)
-            && (1..=SLOTS_MAX).contains(&slots)
+        let first = self.offer.take_part(&channel.open, next);
+        let is_sound = (1..=SLOTS_MAX).contains(&slots)
             && (1..=CREDITS_MAX).contains(&messages)
             && (1..=messages).contains(&batch);
-        if !is_sound || self.machine.is_some() {
-            return Err(absurd("the numbers of its channel"));
-        }
-        self.mine = Mine { open, next };
+        let first = first.filter(|_| is_sound && self.machine.is_none());
         self.machine = Some(Receiver::new(ReceiverConfig {
             slots,
-            first: FileId(first),
+            first: first.ok_or_else(|| absurd("the numbers of its channel"))?,
             credits: Credits { messages, batch },
             holes_max: HOLES_MAX,
         }));
@@ -342,9 +274,7 @@ impl FileReceiver {
             {
                 self.messages.multicast(&message);
                 self.take_multicast(&message, payload)?;
-                if let Some(coming) = self.coming.get_mut(&(message.fd, message.file)) {
-                    coming.last = Some(now);
-                }
+                self.coming.heard((message.fd, message.file), now);
                 self.poll(control)?;
             }
         }
@@ -360,15 +290,7 @@ impl FileReceiver {
 
     /// Passes on the EOFs of files of which no more comes by multicast.
     fn settle(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
-        let mut settled = Vec::new();
-        for coming in self.coming.values_mut() {
-            if let Some((eof, came)) = &coming.eof
-                && (!coming.is_arriving(now, eof) || now.since(*came) > SETTLED_MAX)
-            {
-                settled.extend(coming.eof.take());
-            }
-        }
-        for (eof, _) in settled {
+        for eof in self.coming.settled(now) {
             self.take_channel(&eof, &[])?;
             self.poll(control)?;
         }
@@ -392,8 +314,10 @@ impl FileReceiver {
     /// # Errors
     /// The system's.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        let holds = self.coming.values().any(|coming| coming.eof.is_some());
-        let timeout = if holds { timeout.min(SETTLED) } else { timeout };
+        let timeout = match self.coming.holds() {
+            true => timeout.min(SETTLED),
+            false => timeout,
+        };
         let waited = self.net.wait(Some(timeout));
         waited.map_err(|e| Error::io("waiting for the network", e))
     }
@@ -415,13 +339,10 @@ impl FileReceiver {
                 .acknowledged(*messages)
                 .map_err(|_| absurd("an ACK for messages that were never sent"))?,
             Frame::Message(message) => {
-                self.note_named(message)?;
-                let coming = self.coming.get_mut(&(message.fd, message.file));
-                if let Some(coming) = coming
-                    && coming.eof.is_none()
-                    && coming.is_arriving(now, message)
-                {
-                    coming.eof = Some((message.clone(), now));
+                if !self.offer.name(message) {
+                    return Err(absurd("more files, or longer ones, than it has offered"));
+                }
+                if self.coming.hold(now, message) {
                     return Ok(());
                 }
                 self.take_channel(message, payload)?;
@@ -430,53 +351,11 @@ impl FileReceiver {
         self.poll(control)
     }
 
-    /// Whether a message by multicast may be one of the sender's, as far as the channel tells.
+    /// Whether a message by multicast may be one of the sender's, and there is room for it.
     fn is_plausible(&self, message: &Message, payload: &[u8]) -> bool {
         let key = (message.fd, message.file);
-        let coming = self.coming.get(&key);
-        let is_offered = (1..=self.plan.files).contains(&message.file.0);
-        is_offered
-            && self.mine.contains(message.file)
-            && match message.body {
-                // Files together are not longer than the sender has offered.
-                Body::Bof { len, .. } => {
-                    let (named, sum) = &self.named;
-                    let others = self
-                        .coming
-                        .iter()
-                        .filter(|((_, id), _)| !named.contains_key(id));
-                    let heard: u64 = others.map(|(_, coming)| coming.len).sum();
-                    let rest = self.plan.len.saturating_sub(sum.saturating_add(heard));
-                    len <= rest || named.get(&message.file) == Some(&len)
-                }
-                Body::Data { offset, len } => {
-                    let waits = coming.is_none_or(|coming| coming.file.is_none());
-                    let has_room = !waits || self.early + payload.len() <= EARLY_MAX;
-                    offset + u64::from(len) <= self.plan.len && has_room
-                }
-                _ => false,
-            }
-    }
-
-    /// Notes which file the channel names, and how long it is.
-    fn note_named(&mut self, message: &Message) -> Result<(), Error> {
-        let id = message.file;
-        let (lens, sum) = &mut self.named;
-        let len = match message.body {
-            Body::Bof { len, .. } | Body::Eof { len } => len,
-            _ => 0,
-        };
-        // A length that contradicts itself ends the file in the machine.
-        let is_new = len > 0 && !lens.contains_key(&id);
-        let is_too_long = is_new && len > self.plan.len.saturating_sub(*sum);
-        if !(1..=self.plan.files).contains(&id.0) || is_too_long {
-            return Err(absurd("more files, or longer ones, than it has offered"));
-        }
-        if is_new {
-            lens.insert(id, len);
-            *sum += len;
-        }
-        Ok(())
+        let heard = || self.coming.heard_len(|id| self.offer.is_named(id));
+        self.offer.is_plausible(message, heard) && self.coming.has_room(key, payload.len())
     }
 
     /// Gives up the files that are under way: the sender has closed all files.
@@ -489,7 +368,6 @@ impl FileReceiver {
         }
         self.poll(control)?;
         self.coming.clear();
-        self.early = 0;
         Ok(())
     }
 
@@ -522,9 +400,8 @@ impl FileReceiver {
             let outcome = FileOutcome::Failed(None, Error::SourceChanged(text));
             self.outcomes.push(outcome);
         }
-        let last = last.min(self.plan.files);
         let missing: Vec<FileId> = self
-            .mine
+            .offer
             .up_to(last)
             .filter(|id| !self.ended.contains(id))
             .collect();
@@ -545,7 +422,7 @@ impl FileReceiver {
 
     /// A file that the sender could not read: its number, if it was opened, and its name.
     pub fn failed_at_sender(&mut self, file: Option<u64>, name: &str) {
-        let is_new = |id| self.mine.contains(id) && self.ended.insert(id);
+        let is_new = |id| self.offer.contains(id) && self.ended.insert(id);
         if file.map(FileId).is_none_or(is_new) {
             let path = self.path(name);
             let error = unread(&path);
@@ -558,16 +435,14 @@ impl FileReceiver {
         UnprovenFile::path(&self.plan.destination, name)
     }
 
-    /// Forgets what has come of a file.
-    fn forget(&mut self, fd: Fd, id: FileId) -> Option<Coming> {
-        let coming = self.coming.remove(&(fd, id))?;
-        let early: usize = coming.early.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.early -= early;
-        if let (Some((eof, _)), Some(machine)) = (&coming.eof, &mut self.machine) {
+    /// Takes away what has come of a file.
+    fn remove(&mut self, fd: Fd, id: FileId) -> Option<UnprovenFile> {
+        let (file, eof) = self.coming.remove((fd, id));
+        if let (Some(eof), Some(machine)) = (eof, &mut self.machine) {
             // It has used a credit, which its ACK returns.
-            let _ = machine.channel(eof);
+            let _ = machine.channel(&eof);
         }
-        Some(coming)
+        file
     }
 
     /// The sender says what proves a file, and what it is beside its bytes.
@@ -593,7 +468,7 @@ impl FileReceiver {
             let text = "the sender has announced another name than this file has";
             return self.failed(id, Some(path), Error::Integrity(text.into()), control);
         }
-        let len = self.named.0.get(&id).copied().unwrap_or(0);
+        let len = self.offer.len_of(id).unwrap_or(0);
         let told = Told {
             hash,
             metadata: FileMetadata {
@@ -613,7 +488,7 @@ impl FileReceiver {
     /// # Errors
     /// Nothing was asked, or nothing can be stored.
     pub fn bulk(&mut self, bytes: &[u8], control: &mut Control) -> Result<(), Error> {
-        let (id, path, result) = self.mending.take(bytes, control)?;
+        let Answered { id, path, result } = self.mending.take(bytes, control)?;
         match result {
             Ok(None) => Ok(()),
             Ok(Some((file, told))) => {
@@ -645,13 +520,12 @@ impl FileReceiver {
         let extent = machine
             .channel(message)
             .map_err(|_| absurd("a message that it may not send, or not yet"))?;
-        if self.early > EARLY_MAX {
+        let key = (message.fd, message.file);
+        if extent.is_some() && !self.coming.has_room(key, payload.len()) {
             return Err(absurd("bytes of a file whose name it does not tell"));
         }
-        if let Body::Eof { len } = message.body
-            && let Some(coming) = self.coming.get_mut(&(message.fd, message.file))
-        {
-            coming.len = len;
+        if let Body::Eof { len } = message.body {
+            self.coming.ends(key, len);
         }
         self.place(message, payload, extent)
     }
@@ -667,36 +541,27 @@ impl FileReceiver {
             return Ok(());
         };
         self.data.0 += 1;
-        let Some(Extent { fd, file, range }) = extent else {
+        let Some(extent) = extent else {
             self.data.1 += 1;
             return Ok(());
         };
+        let range = &extent.range;
         let bytes = &payload[(range.start - offset) as usize..(range.end - offset) as usize];
-        let coming = self.coming.entry((fd, file)).or_default();
         self.placed += bytes.len() as u64;
-        coming.placed += bytes.len() as u64;
-        match &mut coming.file {
-            Some(file) => file.write(range.start, bytes),
-            None => {
-                self.early += bytes.len();
-                coming.early.push((range.start, bytes.to_vec()));
-                Ok(())
-            }
-        }
+        self.coming.place(&extent, bytes)
     }
 
     fn event(&mut self, event: ReceiverEvent, control: &mut Control) -> Result<(), Error> {
         match event {
             ReceiverEvent::Announced { fd, file, len, .. } => self.announced(fd, file, len),
             ReceiverEvent::Complete(fd, file) => {
-                let coming = self.forget(fd, file);
-                if let Some(file_here) = coming.and_then(|coming| coming.file) {
-                    self.complete.insert(file, file_here);
-                }
+                let unproven = self.remove(fd, file);
+                self.complete
+                    .extend(unproven.map(|unproven| (file, unproven)));
                 Ok(())
             }
             ReceiverEvent::Failed(fd, file, why) => {
-                self.forget(fd, file);
+                self.remove(fd, file);
                 if why != Failure::Contradiction {
                     // At the end the sender says which files there were, and how they are called.
                     return Ok(());
@@ -714,15 +579,8 @@ impl FileReceiver {
     fn announced(&mut self, fd: Fd, id: FileId, len: u64) -> Result<(), Error> {
         let destination = &self.plan.destination;
         check_space(&destination.root.join("x"), len, self.plan.reserve)?;
-        let mut file = UnprovenFile::new(destination.clone())?;
-        let coming = self.coming.entry((fd, id)).or_default();
-        for (offset, bytes) in std::mem::take(&mut coming.early) {
-            self.early -= bytes.len();
-            file.write(offset, &bytes)?;
-        }
-        coming.len = len;
-        coming.file = Some(file);
-        Ok(())
+        let file = UnprovenFile::new(destination.clone())?;
+        self.coming.begin((fd, id), len, file)
     }
 
     /// Notes that a file has failed, and tells the sender. Does nothing if it has ended already.
@@ -760,8 +618,8 @@ impl FileReceiver {
                 self.outcomes.push(FileOutcome::Stored(path, len));
                 Ok(())
             }
-            Stored::Wrong(file, told, sections) => {
-                match self.mending.begin(id, path.clone(), file, told, sections) {
+            Stored::Wrong(again, sections) => {
+                match self.mending.begin(id, path.clone(), again, sections) {
                     true => self.mending.ask(control),
                     false => {
                         let error = Error::Integrity(format!(

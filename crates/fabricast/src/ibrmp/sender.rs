@@ -13,7 +13,7 @@ use fabricast_proto::ibrmp::{
 use fabricast_proto::{Dest, NodeId, Time};
 
 use super::fingerprint::Sections;
-use super::pace::Pace;
+use super::pace::{Pace, StandBack};
 use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD, SentFiles};
 use crate::bootstrap::message::{Channel, Digest, Lacking, Last, ToReceiver};
 use crate::bootstrap::{PeerKey, Rendezvous};
@@ -28,12 +28,6 @@ use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
 const BURST: usize = 16;
 /// Frames for channels in one step, so that they hold up neither multicast nor what comes in.
 const ANSWERS: usize = 256;
-/// How long after the last answer multicast stands back, while answers wait for credits.
-const STAND_BACK: Duration = Duration::from_millis(5);
-/// How long multicast stands back at a stretch. Then it goes as long, so that a receiver that is
-/// slow, or that lies, takes at most half of the time from the others.
-const STAND_BACK_MAX: Duration = Duration::from_millis(50);
-
 /// How a sender sends.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderPlan {
@@ -142,10 +136,7 @@ pub struct FileSender {
     /// Multicast datagrams that the network did not take.
     held: VecDeque<(Vec<u8>, Vec<u8>)>,
     pace: Pace,
-    /// When the last answer left.
-    answered: Option<Time>,
-    /// When multicast began to stand back.
-    stands_back: Option<Time>,
+    stand_back: StandBack,
     noticed: VecDeque<Noticed>,
     /// Datagrams that came to the sender.
     foreign: u64,
@@ -199,8 +190,7 @@ impl FileSender {
             keys: BTreeMap::new(),
             held: VecDeque::new(),
             pace: Pace::new(plan.rate),
-            answered: None,
-            stands_back: None,
+            stand_back: StandBack::default(),
             noticed: VecDeque::new(),
             foreign: 0,
             messages: Messages::default(),
@@ -502,7 +492,7 @@ impl FileSender {
                 self.messages.sent(peer.node.0, &frame);
             }
             if !payload.is_empty() {
-                self.answered = Some(now);
+                self.stand_back.answered(now);
             }
             rendezvous.send(key, &frame, &payload);
         }
@@ -585,13 +575,11 @@ impl FileSender {
         if self.pace.due() > now {
             return Ok(idle(Some(self.pace.due())));
         }
-        let answers = self.answered.filter(|&at| at + STAND_BACK > now);
         if self.held.is_empty()
             && self.machine.waiting() > 0
-            && let Some(at) = answers
-            && may_stand_back(&mut self.stands_back, now)
+            && let Some(until) = self.stand_back.until(now)
         {
-            return Ok(idle(Some(at + STAND_BACK)));
+            return Ok(idle(Some(until)));
         }
         while self.held.len() < BURST
             && let Some(message) = self.machine.multicast(now)
@@ -656,18 +644,6 @@ impl FileSender {
     }
 }
 
-/// Whether multicast may stand back now. `since`: when it began to; it stands back for
-/// [`STAND_BACK_MAX`] at most, and then goes for as long.
-fn may_stand_back(since: &mut Option<Time>, now: Time) -> bool {
-    let began = *since.get_or_insert(now);
-    let lasted = now.since(began);
-    if lasted >= 2 * STAND_BACK_MAX {
-        *since = Some(now);
-        return true;
-    }
-    lasted < STAND_BACK_MAX
-}
-
 /// Returns an error if the network can no longer be used.
 pub(super) fn check_news(net: &mut Net) -> Result<(), Error> {
     while let Some(news) = net.news() {
@@ -681,22 +657,4 @@ pub(super) fn check_news(net: &mut Net) -> Result<(), Error> {
         tracing::info!(news = %escaped(&news.to_string()));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// However long a receiver keeps answers waiting, multicast has half of the time.
-    #[test]
-    fn multicast_stands_back_for_half_of_the_time_at_most() {
-        let (mut since, mut back) = (None, 0);
-        const MS: u64 = 1_000_000;
-        for ms in 0..10_000 {
-            back += u32::from(may_stand_back(&mut since, Time(ms * MS)));
-        }
-        assert_eq!(back, 5000);
-        // After a pause it stands back again at once.
-        assert!(may_stand_back(&mut since, Time(20_000 * MS)));
-    }
 }

@@ -82,8 +82,8 @@ impl SentFiles {
 }
 
 impl Blocks for SentFiles {
-    /// Answers with the hashes of the sections ([`told`]), or with a block. A file that is no longer
-    /// as it was is answered by nothing, and the sender notices it: the receiver is not to blame.
+    /// Answers with the hashes of the sections ([`told`]), or with a block. The answer is empty for
+    /// a file that is no longer as it was. The sender notices that: the receiver is not to blame.
     fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
         match need.block {
             None => {
@@ -121,7 +121,12 @@ mod tests {
         let path = dir.join("file");
         let bytes: Vec<u8> = (0..BLOCK + 7).map(|n| (n % 249) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
-        let set = SourceSet::list(&[path.clone()], &Selection::default(), &mut |_| ()).unwrap();
+        let set = SourceSet::list(
+            std::slice::from_ref(&path),
+            &Selection::default(),
+            &mut |_| (),
+        )
+        .unwrap();
         let sent = SentFiles::new(Arc::new(set));
         assert_eq!((sent.parts(), sent.payload_len(1)), (0, None));
         let mut sections = Sections::new(bytes.len() as u64);

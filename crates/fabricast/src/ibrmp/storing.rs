@@ -22,15 +22,15 @@ pub struct Told {
     pub metadata: FileMetadata,
 }
 
-/// A file, and what the sender says of it.
-type Job = (FileId, UnprovenFile, Told);
+/// A complete file, and what the sender says of it.
+pub type Complete = (UnprovenFile, Told);
 
 /// What has become of a file.
 pub enum Stored {
     /// It is proven, and has its name.
     Named(Fingerprint),
     /// It is not what the sender has sent. The hash of each of its sections.
-    Wrong(UnprovenFile, Told, Vec<blake3::Hash>),
+    Wrong(Complete, Vec<blake3::Hash>),
     /// It cannot be stored.
     Failed(Error),
 }
@@ -38,7 +38,7 @@ pub enum Stored {
 /// The protocol's end of the thread. Dropping it ends the thread after the present file, and waits
 /// for that.
 pub struct Storing {
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<(FileId, Complete)>>,
     done: Receiver<(FileId, Stored)>,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -47,14 +47,14 @@ pub struct Storing {
 impl Storing {
     /// Starts the thread, which wakes `waker` after each file.
     pub fn start(waker: Waker) -> Result<Storing, Error> {
-        let (jobs, to_do) = channel::<Job>();
+        let (jobs, to_do) = channel();
         let (tell, done) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let thread = thread::Builder::new()
             .name("fabricast-write".into())
             .spawn(move || {
-                for (id, file, told) in to_do {
+                for (id, (file, told)) in to_do {
                     if over.load(Ordering::Relaxed) {
                         return;
                     }
@@ -77,7 +77,7 @@ impl Storing {
     /// Has a complete file proven, and stored.
     pub fn store(&self, id: FileId, file: UnprovenFile, told: Told) {
         if let Some(jobs) = &self.jobs {
-            let _ = jobs.send((id, file, told));
+            let _ = jobs.send((id, (file, told)));
         }
     }
 
@@ -103,7 +103,7 @@ fn store(mut file: UnprovenFile, told: Told) -> Result<Stored, Error> {
     file.read_back(told.metadata.len, &mut |bytes| sections.update(bytes))?;
     let (fingerprint, sections) = sections.finish();
     if !Fingerprint::is(&fingerprint.digest(), &told.hash) {
-        return Ok(Stored::Wrong(file, told, sections));
+        return Ok(Stored::Wrong((file, told), sections));
     }
     file.finish(&told.metadata)?;
     Ok(Stored::Named(fingerprint))

@@ -42,6 +42,20 @@ fn sent_among(forged: &[(u16, u64, Body)]) -> World {
 
 #[test]
 pub fn a_forged_newer_file_ends_none() {
+    let mut world = World::new(Shape::default(), 1);
+    world.open(LEN).expect("a slot");
+    for body in [bof(10), data(0), data(500), bof(LEN), data(0)] {
+        assert!(world.multicast(|_, _| true));
+        world.forge(A, 0, 9, body);
+        while world.deliver_multicast(A, 0) {}
+    }
+    world.settle();
+    assert_eq!(world.stations[&A].ends[&FILE], End::Complete);
+    assert_eq!(world.sent(A, Type::DataRequest), 0, "nothing was lost");
+}
+
+#[test]
+fn a_forged_file_in_a_free_slot_gives_way() {
     for body in [bof(10), data(0), data(500)] {
         let world = sent_among(&[(0, 9, body)]);
         assert_eq!(world.stations[&A].ends[&FILE], End::Complete);

@@ -10,7 +10,7 @@ use crate::seeds::caught;
 use crate::worlds;
 
 /// Number of seeds within which a defect must show.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1000;
 
 /// The rule that each defect breaks.
 fn rule(mutant: Mutant) -> fn() {

@@ -33,7 +33,7 @@ pub struct Metadata {
 /// A file that is being received, about which nothing is certain. It gets its name when it is
 /// proven. Before that, it is removed when this value is dropped.
 pub struct UnprovenFile {
-    tree: Tree,
+    tree: Box<Tree>,
     partial: Partial,
 }
 
@@ -50,7 +50,7 @@ impl UnprovenFile {
     /// # Errors
     /// The system's.
     pub fn new(destination: Destination) -> Result<UnprovenFile, Error> {
-        let mut tree = Tree::new(destination)?;
+        let mut tree = Box::new(Tree::new(destination)?);
         tree.manifest = manifest_of(Entry {
             parent: TOP,
             name: NAMELESS.into(),
