@@ -164,8 +164,12 @@ fn without_credits_the_sender_waits_and_goes_on_in_order() {
     for n in 0..31 {
         assert_eq!(peer.come().body(), block(n));
     }
-    // Without a credit nothing more comes, not even when more is requested: what comes next is what
-    // the ACK allows.
+    // Without a credit nothing more comes but an ACK, which needs none: for requests about a file
+    // that there is not.
+    for _ in 0..16 {
+        peer.send_frame(&of(3, 9, Body::BofRequest), &[]);
+    }
+    assert_eq!(peer.frame().0, Frame::Ack(16));
     peer.send_frame(&Frame::Ack(16), &[]);
     for n in 31..47 {
         assert_eq!(peer.come().body(), block(n));
@@ -453,6 +457,61 @@ fn a_source_that_changes_fails_alone() {
     let reason = sent.one("file_failed")["reason"].as_str().unwrap();
     assert!(reason.contains("became longer"), "{reason}");
     assert_eq!(sent.result("r")["state"], "verified");
+}
+
+/// A file that changes while an answer is read fails by name, and a receiver that has proven it
+/// before is no liar.
+#[test]
+fn a_source_that_changes_makes_nobody_a_liar() {
+    let dir = Scratch::new();
+    let (one, two) = (dir.file("one", 10_000), dir.file("two", 10_001));
+    let proof = |path: &std::path::Path, node: u32| {
+        let fingerprint = Fingerprint::of(&std::fs::read(path).unwrap());
+        fingerprint.proof(NodeId(node)).to_hex().to_string()
+    };
+    let one_proof = proof(&one, 1);
+    let two_proofs = [proof(&two, 1), proof(&two, 2)];
+    let (send, from) = start(&one, "2", &[two.to_str().unwrap(), "--per-host", "9"]);
+    let mut has = Peer::admitted(&from, "has");
+    let mut lacks = Peer::admitted(&from, "lacks");
+    for peer in [&mut has, &mut lacks] {
+        peer.ready();
+    }
+    for peer in [&mut has, &mut lacks] {
+        for _ in 0..2 {
+            assert!(matches!(peer.frame().0, Frame::Message(_)), "the EOF");
+        }
+    }
+    has.send_frame(&of(0, 1, Body::TransferDone), &[]);
+    let digest = has.until_said("digest").0;
+    assert_eq!(
+        (&digest["name"], digest["hash"].is_null()),
+        (&json!("one"), false)
+    );
+    std::fs::write(&one, "other").unwrap();
+    let (offset, len) = (0, 10_000);
+    lacks.send_frame(&of(0, 1, Body::DataRequest { offset, len }), &[]);
+    for (peer, proof) in [&mut has, &mut lacks].into_iter().zip(two_proofs) {
+        peer.send_frame(&of(1, 2, Body::TransferDone), &[]);
+        peer.until_said("digest");
+        peer.say(json!({"say": "stored", "file": 2, "proof": proof}));
+    }
+    has.say(json!({"say": "stored", "file": 1, "proof": one_proof}));
+    for peer in [&mut has, &mut lacks] {
+        let (last, _) = peer.until_said("last");
+        assert_eq!(last["failed"], json!([{"file": 1, "name": "one"}]));
+        peer.say(
+            json!({"say": "finished", "received": 0, "duplicates": 0, "mended": 0,
+            "mended_bytes": 0, "dropped": 0}),
+        );
+        peer.until_said("bye");
+    }
+    let sent = send.end().expect(10);
+    let reason = sent.one("file_failed")["reason"].as_str().unwrap();
+    assert!(reason.contains("became shorter"), "{reason}");
+    for name in ["has", "lacks"] {
+        assert_eq!(sent.result(name)["state"], "verified");
+    }
 }
 
 /// A sender that is interrupted tells the receivers, and one that is killed cannot. Either way they
