@@ -218,6 +218,27 @@ fn forged_multicast_spoils_nothing() {
     }
 }
 
+/// A sender that does not say what proves a file, or does not send again what is wrong in it: an
+/// error, and no hang.
+#[test]
+fn a_sender_that_falls_silent_at_the_end_is_an_error() {
+    for answers in [false, true] {
+        let dir = Scratch::new();
+        let (run, mut sending) = received(&dir, 1, 100);
+        sending.by_channel(0, 1, b"one");
+        sending.until_done();
+        if answers {
+            sending.digest(1, "one", b"two");
+            assert_eq!(sending.peer.until_said("need").0["pack"], 1);
+        }
+        sending.peer.say(json!({"say": "last", "file": 1}));
+        let done = run.end().expect(8);
+        let text = done.one("error")["text"].as_str().unwrap();
+        assert!(text.contains("the sender does not s"), "{text}");
+        assert_eq!(std::fs::read_dir(dir.path("r")).unwrap().count(), 0);
+    }
+}
+
 /// A file whose name cannot be used here, or that somebody has here already, fails by itself.
 #[test]
 fn a_name_that_cannot_be_used_fails_one_file_alone() {

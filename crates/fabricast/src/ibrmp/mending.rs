@@ -89,6 +89,12 @@ impl Mending {
         true
     }
 
+    /// Forgets all files, and returns their numbers and paths.
+    pub fn give_up(&mut self) -> Vec<(FileId, PathBuf)> {
+        let files = self.files.drain(..);
+        files.map(|wrong| (wrong.id, wrong.path)).collect()
+    }
+
     /// Sends the next request, unless one is under way.
     ///
     /// # Errors

@@ -230,9 +230,14 @@ impl FileReceiver {
         self.machine.as_ref().is_none_or(|m| m.waiting() == 0)
     }
 
-    /// Whether files are proven or stored, or mended.
+    /// Whether files are proven or stored, for which nothing has to come from the sender.
+    pub fn is_storing(&self) -> bool {
+        !self.being_stored.is_empty()
+    }
+
+    /// Whether files are proven, stored, or mended.
     pub fn is_working(&self) -> bool {
-        !self.being_stored.is_empty() || !self.mending.is_empty()
+        self.is_storing() || !self.mending.is_empty()
     }
 
     /// Whether no file is complete that is not stored.
@@ -297,8 +302,12 @@ impl FileReceiver {
         Ok(())
     }
 
-    /// Requests again what is missing if the sender has said nothing for long.
+    /// Requests again what is missing if the sender has said nothing for long, although it was
+    /// listened to.
     fn repeat(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
+        if self.is_full() {
+            self.heard = now;
+        }
         if now.since(self.heard) < REPEATED {
             return Ok(());
         }
@@ -371,7 +380,8 @@ impl FileReceiver {
         Ok(())
     }
 
-    /// The sender does not say what proves the files that are complete.
+    /// The sender does not say what proves the files that are complete, or does not send again what
+    /// is wrong in them.
     ///
     /// # Errors
     /// The connection is lost.
@@ -379,6 +389,13 @@ impl FileReceiver {
         for id in std::mem::take(&mut self.complete).into_keys() {
             let why = format!("the sender does not say what proves file {}", id.0);
             self.failed(id, None, Error::PeerLost(why), control)?;
+        }
+        for (id, path) in self.mending.give_up() {
+            let why = format!(
+                "the sender does not send again what is wrong in {}",
+                shown(&path)
+            );
+            self.failed(id, Some(path), Error::PeerLost(why), control)?;
         }
         Ok(())
     }

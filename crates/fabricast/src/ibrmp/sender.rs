@@ -95,6 +95,16 @@ struct Open {
     sections: Sections,
 }
 
+/// An entry of the set that could not be read as it was.
+struct Unread {
+    /// Its file, if that was opened.
+    file: Option<FileId>,
+    /// Its number in the set.
+    entry: u32,
+    /// The file that was to open next then.
+    next: FileId,
+}
+
 /// A receiver that has joined.
 struct Peer {
     id: ReceiverId,
@@ -128,9 +138,8 @@ pub struct FileSender {
     sent: Arc<SentFiles>,
     /// Files that could not be read as they were.
     void: BTreeSet<FileId>,
-    /// Entries that could not be read as they were: the file, if it was opened; the entry; the file
-    /// that was to open next then.
-    failed: Vec<(Option<FileId>, u32, FileId)>,
+    /// Entries that could not be read as they were.
+    unread: Vec<Unread>,
     peers: BTreeMap<PeerKey, Peer>,
     keys: BTreeMap<ReceiverId, PeerKey>,
     /// Multicast datagrams that the network did not take.
@@ -185,7 +194,7 @@ impl FileSender {
             fingerprints: BTreeMap::new(),
             sent,
             void: BTreeSet::new(),
-            failed: Vec::new(),
+            unread: Vec::new(),
             peers: BTreeMap::new(),
             keys: BTreeMap::new(),
             held: VecDeque::new(),
@@ -320,11 +329,11 @@ impl FileSender {
             return Last::default();
         };
         // Files that failed before the receiver came are none of those that it takes part in.
-        let failed = self.failed.iter().filter(|(.., next)| *next >= peer.next);
-        let count = failed.clone().count();
-        let failed = failed.map(|(file, entry, _)| Lacking {
-            file: file.map(|file| file.0),
-            name: name(*entry),
+        let unread = self.unread.iter().filter(|unread| unread.next >= peer.next);
+        let count = unread.clone().count();
+        let failed = unread.map(|unread| Lacking {
+            file: unread.file.map(|file| file.0),
+            name: name(unread.entry),
         });
         let lacking = peer.lacks.iter().map(|file| Lacking {
             file: Some(file.0),
@@ -388,7 +397,7 @@ impl FileSender {
     /// The BLAKE3 hash of the hashes of all files, in the order of their numbers; `None` if not all
     /// were read to their ends.
     pub fn root(&self) -> Option<blake3::Hash> {
-        let is_whole = self.is_over() && self.failed.is_empty();
+        let is_whole = self.is_over() && self.unread.is_empty();
         let mut hasher = blake3::Hasher::new();
         for fingerprint in self.fingerprints.values() {
             hasher.update(fingerprint.as_bytes());
@@ -443,7 +452,11 @@ impl FileSender {
             && let Some(entry) = self.rest.pop_front()
         {
             if let Err(reason) = self.open_file(entry) {
-                self.failed.push((None, entry, self.machine.next_file()));
+                self.unread.push(Unread {
+                    file: None,
+                    entry,
+                    next: self.machine.next_file(),
+                });
                 self.noticed.push_back(Noticed::FileFailed(entry, reason));
             }
         }
@@ -554,8 +567,11 @@ impl FileSender {
             return;
         }
         let entry = self.entry(file);
-        let next = self.machine.next_file();
-        self.failed.push((Some(file), entry, next));
+        self.unread.push(Unread {
+            file: Some(file),
+            entry,
+            next: self.machine.next_file(),
+        });
         self.noticed.push_back(Noticed::FileFailed(entry, reason));
         if let Some(open) = self.open.get(&file) {
             self.machine.abandon(open.fd, file);

@@ -263,7 +263,7 @@ impl Session<'_> {
         if is_over || quiet > FAREWELL {
             self.files.give_up(self.control)?;
         }
-        if quiet > FAREWELL && !self.files.is_working() {
+        if quiet > FAREWELL && !self.files.is_storing() {
             self.files.give_up_complete(self.control)?;
         }
         if (is_over || quiet > FAREWELL) && self.files.is_idle() {
@@ -305,15 +305,15 @@ impl Session<'_> {
             return Ok(());
         }
         self.ticked = now;
-        if self.files.is_working() {
+        if self.files.is_storing() {
             // The sender has nothing to say meanwhile.
             self.heard = now;
-            if now - self.worked >= WORKING {
-                self.worked = now;
-                let done = self.files.stored_bytes();
-                let said = self.control.say(&ToSender::Working { done });
-                said.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
-            }
+        }
+        if self.files.is_working() && now - self.worked >= WORKING {
+            self.worked = now;
+            let done = self.files.stored_bytes();
+            let said = self.control.say(&ToSender::Working { done });
+            said.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
         }
         silence(now - self.heard, self.options)?;
         (self.tell)(RecvEvent::Progress {

@@ -61,8 +61,8 @@ pub enum Failure {
     Timeout,
     /// The sender has opened another file in the slot, so it has closed this one.
     Replaced,
-    /// The reliable channel has named an older file in the slot. So the sender has never sent what
-    /// came of this one by multicast.
+    /// The reliable channel has named an older file in the slot. So what multicast has told of this
+    /// one counts as forged. If the channel was late, the file's EOF opens it again.
     Forged,
     /// What came by the reliable channel contradicts itself: the file's length differs between BOF
     /// and EOF, or there are bytes behind its end.
