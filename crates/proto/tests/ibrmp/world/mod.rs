@@ -212,7 +212,8 @@ impl World {
     /// Receivers request again what they lack, and everything that is under way arrives, until
     /// there is nothing.
     pub fn repeat(&mut self) {
-        loop {
+        for round in 0.. {
+            assert!(round < 1000, "receivers request for ever");
             self.settle();
             for receiver in self.receivers() {
                 let station = self.stations.get_mut(&receiver).expect("a receiver");
