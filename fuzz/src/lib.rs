@@ -1,9 +1,11 @@
 //! The bodies of the fuzz targets, which handle hostile bytes. A bounded test runs them, too.
 
+mod ibrmp;
 mod journal;
 mod place;
 mod set;
 
+pub use ibrmp::{Reached, ibrmp, ibrmp_frame};
 pub use journal::{journal, left, packs};
 pub use set::{header, page, store};
 

@@ -109,7 +109,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             }
             if let Some(first) = report.failed.first() {
                 eprintln!(
-                    "fabricast: the sender could not send {} of the files, such as {}",
+                    "fabricast: {} of the sender's files are not here, such as {}",
                     report.failed.len(),
                     escaped(&first.path)
                 );

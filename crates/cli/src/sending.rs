@@ -67,8 +67,8 @@ pub fn check_scheme(how: &args::Sending) -> Result<(), Error> {
             .or(at_once)
             .map(|option| format!("{option} is for --scheme ibrmp alone: leave it out")),
         true if !how.slow.is_empty() => Some(
-            "--slow does not fit --scheme ibrmp, where nobody waits for a slow receiver: a file is \
-             closed when its time is over (--file-timeout)"
+            "--slow does not fit --scheme ibrmp, where a file is closed when its time is over, and \
+             a receiver that says nothing for that time is dropped (--file-timeout)"
                 .to_string(),
         ),
         true if !matches!(how.checksum, args::Checksum::None) => Some(

@@ -105,6 +105,10 @@ pub enum Mutant {
     WaitListReversed,
     /// An end of a reliable channel acknowledges each message by itself.
     AckForEach,
+    /// Multicast of a newer file ends the file that is under way in its slot.
+    MulticastReplaces,
+    /// A sender answers requests for what has not been multicast yet.
+    AnswersAhead,
 }
 
 impl Mutant {
@@ -155,7 +159,7 @@ impl Mutant {
         Mutant::OneForAll,
     ];
     /// Mutants of the protocol for files, which `tests/ibrmp/mutants.rs` catches.
-    pub const IBRMP: [Mutant; 11] = [
+    pub const IBRMP: [Mutant; 13] = [
         Mutant::DoneBeforeEof,
         Mutant::EndMakesNoHole,
         Mutant::FileIdsFall,
@@ -167,6 +171,8 @@ impl Mutant {
         Mutant::CreditsIgnored,
         Mutant::WaitListReversed,
         Mutant::AckForEach,
+        Mutant::MulticastReplaces,
+        Mutant::AnswersAhead,
     ];
 }
 

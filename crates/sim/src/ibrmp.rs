@@ -390,7 +390,7 @@ impl Run<'_> {
             let from = station.id;
             return match frame {
                 Frame::Ack(messages) => self.sender.acknowledged(from, messages),
-                Frame::Message(message) => self.sender.channel(from, &message),
+                Frame::Message(message) => self.sender.channel(from, &message).map(drop),
             }
             .map_err(wrong);
         }

@@ -74,7 +74,8 @@ pub struct Sending {
     pub scheme: String,
     /// With --scheme ibrmp: how long a file stays open after its multicast has ended [default: 60s]
     ///
-    /// Receivers that lack some of it by then do not get it.
+    /// Receivers that lack some of it by then do not get it. One that has said nothing since then,
+    /// and for --patience, is dropped.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub file_timeout: Option<Duration>,
     /// With --scheme ibrmp: how many files are sent at once, 1 to 256 [default: 128]
@@ -173,7 +174,8 @@ fn schemes_help() -> String {
     }
     text += &format!(
         "\nOr, alone:\n  {:13} P3's protocol for files: each file is multicast once, receivers \
-         get by TCP what they lack; a file is closed --file-timeout after its multicast",
+         get by TCP what they lack; a file is closed --file-timeout after its multicast; files \
+         alone, with their permissions and times, and nothing is kept for a later run",
         ibrmp::NAME
     );
     text

@@ -10,6 +10,14 @@ use fabricast::proto::ibrmp::{Body, Fd, FileId, Frame, Message, Name, decode};
 use serde_json::{Value, json};
 
 use super::control::{Peer, ip, port};
+use super::{Run, Scratch, receiver};
+
+/// A receiver in a directory of its own.
+pub fn into(dir: &Scratch, name: &str, from: &str, args: &[&str]) -> Run {
+    let dest = dir.path(name);
+    std::fs::create_dir(&dest).unwrap();
+    receiver(from, name, &dest, args)
+}
 
 /// What comes by a control connection.
 #[derive(Debug)]
@@ -145,7 +153,7 @@ impl Sending {
             "window": 64, "members": [0, 1], "scheme": "ibrmp", "addresses": [],
         }));
         peer.say(json!({
-            "say": "channel", "first": 1, "slots": 4, "messages": 32, "batch": 16,
+            "say": "channel", "open": [], "next": 1, "slots": 4, "messages": 32, "batch": 16,
         }));
         peer.until("ready");
         let to = SocketAddr::new([127, 0, 0, 1].into(), own.port());
@@ -157,16 +165,48 @@ impl Sending {
         self.root.send_to(&bytes(frame, payload), self.to).unwrap();
     }
 
-    /// Answers TRANSFER_DONE for a file of these bytes, and checks the proof that follows.
-    pub fn confirm(&mut self, file: u64, bytes: &[u8]) {
-        let fingerprint = Fingerprint(blake3::hash(bytes));
-        let hash = fingerprint.digest().to_hex().to_string();
-        self.peer
-            .say(json!({"say": "digest", "file": file, "hash": hash}));
+    /// Receives up to the next TRANSFER_DONE, whatever comes before it.
+    pub fn until_done(&mut self) {
+        let done = Body::TransferDone;
+        while !matches!(self.peer.frame().0, Frame::Message(message) if message.body == done) {}
+    }
+
+    /// Answers TRANSFER_DONE for a file of this name and these bytes.
+    pub fn digest(&mut self, file: u64, name: &str, bytes: &[u8]) {
+        let hash = Fingerprint::of(bytes).digest().to_hex().to_string();
+        self.peer.say(json!({
+            "say": "digest", "file": file, "hash": hash, "name": name, "mode": 0o640,
+            "mtime": 1_000_000_000, "mtime_ns": 7,
+        }));
+    }
+
+    /// Answers TRANSFER_DONE for a file of this name and these bytes, and checks the proof that
+    /// follows.
+    pub fn confirm(&mut self, file: u64, name: &str, bytes: &[u8]) {
+        self.digest(file, name, bytes);
         let (stored, _) = self.peer.until_said("stored");
         assert_eq!(stored["file"], file);
-        let proof = fingerprint.proof(NodeId(1)).to_hex().to_string();
+        let proof = Fingerprint::of(bytes).proof(NodeId(1)).to_hex().to_string();
         assert_eq!(stored["proof"], proof);
+    }
+
+    /// Sends bytes that the receiver has asked for.
+    pub fn bulk(&mut self, bytes: &[u8]) {
+        let [_, a, b, c] = (bytes.len() as u32).to_be_bytes();
+        self.peer.0.write_all(&[b'B', a, b, c]).unwrap();
+        self.peer.0.write_all(bytes).unwrap();
+    }
+
+    /// Sends a whole file, which the receiver has heard nothing of, by the channel.
+    pub fn by_channel(&mut self, fd: u16, file: u64, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        self.peer.send_frame(&of(fd, file, Body::Eof { len }), &[]);
+        self.peer.send_frame(&of(fd, file, bof("x", len)), &[]);
+        let data = Body::Data {
+            offset: 0,
+            len: len as u32,
+        };
+        self.peer.send_frame(&of(fd, file, data), bytes);
     }
 
     /// Ends the transfer.

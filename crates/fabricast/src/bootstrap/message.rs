@@ -24,7 +24,9 @@
 //!
 //! In a transfer by P3's protocol (spec 7), `Channel` follows `Start`, and after `Ready` come
 //! frames of the channel in both directions. `Digest` answers TRANSFER_DONE; `Stored` or `Unstored`
-//! follows. After `Last` and the end of all files comes `Finished`, then `Bye`.
+//! follows. Between them, `Need` asks for what was damaged or forged on the way. `Working` comes
+//! once a second while files are stored. After `Last` and the end of all files comes `Finished`,
+//! then `Bye`.
 //!
 //! Unknown fields are ignored; unknown messages close the connection. Decoding removes from texts
 //! for people whatever could control a terminal, so nothing needs to clean them again. Names of
@@ -186,16 +188,72 @@ impl Start {
 
 /// Opens a reliable channel to a receiver, for P3's protocol. The receiver takes part from now on,
 /// and says `Ready`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Channel {
-    /// Number of the first file that the receiver takes part in.
-    pub first: u64,
+    /// Numbers of the files that are multicast now. The receiver takes part in them, and in all
+    /// files from `next` on. It lacks no others.
+    pub open: Vec<u64>,
+    /// Number of the file that opens next.
+    pub next: u64,
     /// Number of the sender's slots for files.
     pub slots: u16,
     /// Messages that each end may have under way.
     pub messages: u32,
     /// Messages that one ACK acknowledges.
     pub batch: u32,
+}
+
+/// What proves a file of P3's protocol, and what the file is beside its bytes. Multicast can be
+/// forged, so the receiver takes the file's name from here.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Digest {
+    /// Number of the file.
+    pub file: u64,
+    /// What proves the file, in hexadecimal ([`crate::ibrmp::Fingerprint::digest`]). `None`: the
+    /// sender could not read the file as it was, and what came of it is void.
+    #[serde(default)]
+    pub hash: Option<String>,
+    /// Name of the file, exactly as it came.
+    pub name: String,
+    /// Permissions of the file, with the set-id and sticky bits.
+    pub mode: u16,
+    /// When the file's bytes were changed, in seconds since 1970.
+    pub mtime: i64,
+    /// Nanoseconds of `mtime`.
+    pub mtime_ns: u32,
+}
+
+/// A file of P3's protocol that a receiver does not have.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lacking {
+    /// Number of the file; `None`: it was not opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<u64>,
+    /// Name of the file, exactly as it came.
+    pub name: String,
+}
+
+/// All files of P3's protocol have been sent and closed. The lists name at most
+/// [`Last::NAMES_MAX`] files each.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Last {
+    /// Number of the last file; 0 if there was none.
+    pub file: u64,
+    /// Files that the sender could not read as they were. Nobody gets them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Lacking>,
+    /// Number of such files that `failed` does not name.
+    #[serde(default)]
+    pub failed_more: u64,
+    /// Files that were closed before this receiver had them, as far as the sender knows. The
+    /// receiver counts itself which files it lacks, and takes their names from here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<Lacking>,
+}
+
+impl Last {
+    /// Most files of a list, with which the message is not too long.
+    pub const NAMES_MAX: usize = 100;
 }
 
 /// Announces the next pack, before the sender broadcasts it.
@@ -255,7 +313,8 @@ pub struct Join {
 
 /// A receiver's request to send a part of a pack again: the header (no `block`), the hashes of a
 /// block's pieces (`hashes`), some pieces (`pieces`), or a whole block (neither). Or for a list of
-/// packs.
+/// packs. By P3's protocol, `pack` is the number of a file, and the request is for the hashes of
+/// its sections (no `block`) or for a block ([`crate::ibrmp::SentFiles`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Need {
     /// Number of the pack.
@@ -331,9 +390,11 @@ pub enum ToSender {
         /// Number of packs.
         packs: u32,
     },
-    /// The receiver has all bytes, and proves and stores them.
+    /// The receiver has all bytes, and proves and stores them. By P3's protocol: it proves and
+    /// stores files.
     Working {
-        /// Bytes of packs that are proven and stored so far. Once all are, the receiver flushes.
+        /// Bytes of packs that are proven and stored so far. Once all are, the receiver flushes. By
+        /// P3's protocol: bytes of files that are stored.
         done: u64,
     },
     /// The file is proven and has its final name.
@@ -454,20 +515,10 @@ pub enum ToReceiver {
     },
     /// See [`Channel`].
     Channel(Channel),
-    /// P3's protocol: the answer to TRANSFER_DONE.
-    Digest {
-        /// Number of the file.
-        file: u64,
-        /// What proves the file, in hexadecimal ([`crate::ibrmp::Fingerprint::digest`]). `None`:
-        /// the sender could not read the file as it was, and what came of it is void.
-        #[serde(default)]
-        hash: Option<String>,
-    },
-    /// P3's protocol: all files have been sent and closed.
-    Last {
-        /// Number of the last file; 0 if there was none.
-        file: u64,
-    },
+    /// See [`Digest`]: the answer to TRANSFER_DONE.
+    Digest(Digest),
+    /// See [`Last`].
+    Last(Last),
     /// The sender no longer waits for this receiver.
     Removed {
         /// Why, in words.

@@ -153,7 +153,7 @@ impl Rendezvous {
             to: peers.into_iter().collect(),
             frame: framed(message),
             grant: match message {
-                ToReceiver::Pack(_) | ToReceiver::Join(_) => Grant::Proving,
+                ToReceiver::Pack(_) | ToReceiver::Join(_) | ToReceiver::Digest(_) => Grant::Proving,
                 ToReceiver::Channel(_) => Grant::Channel,
                 _ => Grant::Nothing,
             },

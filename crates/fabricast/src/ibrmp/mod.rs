@@ -11,17 +11,23 @@
 //! ```
 //! The transfer ([`crate::transfer`]) admits receivers, starts, and reports.
 
+mod coming;
 mod fingerprint;
+mod mending;
 mod messages;
+mod offer;
 mod pace;
 mod receiver;
 mod sender;
+mod sent;
 mod storing;
 
 pub use fingerprint::Fingerprint;
+pub use mending::Mended;
 pub use messages::{MessageCounts, Messages};
 pub use receiver::{FileOutcome, FileReceiver, ReceiverPlan};
 pub use sender::{FileSender, Noticed, SenderPlan, digest, files};
+pub use sent::SentFiles;
 
 use fabricast_proto::ibrmp::{Credits, HEADER_LEN};
 use fabricast_proto::{AddressId, NodeId};

@@ -42,6 +42,41 @@ const EPOCH_BYTES: u64 = 256 << 10;
 /// The longest pause that is made up for.
 const CATCH_UP: Duration = Duration::from_millis(2);
 
+/// How long after the last answer multicast stands back, while answers wait for credits.
+const STAND_BACK: Duration = Duration::from_millis(5);
+/// How long multicast stands back at once. Then it goes as long, so that a receiver that is slow,
+/// or that lies, takes at most half of the time from the others.
+const STAND_BACK_MAX: Duration = Duration::from_millis(50);
+
+/// How multicast stands back for answers.
+#[derive(Debug, Default)]
+pub struct StandBack {
+    /// When the last answer left.
+    answered: Option<Time>,
+    /// When multicast began to stand back.
+    since: Option<Time>,
+}
+
+impl StandBack {
+    /// An answer has left.
+    pub fn answered(&mut self, now: Time) {
+        self.answered = Some(now);
+    }
+
+    /// Until when multicast stands back, while answers wait for credits; `None`: it may go now.
+    pub fn until(&mut self, now: Time) -> Option<Time> {
+        let until = self.answered? + STAND_BACK;
+        if until <= now {
+            return None;
+        }
+        let mut lasted = now.since(*self.since.get_or_insert(now));
+        if lasted >= 2 * STAND_BACK_MAX {
+            (self.since, lasted) = (Some(now), Duration::ZERO);
+        }
+        (lasted < STAND_BACK_MAX).then_some(until)
+    }
+}
+
 /// When multicast may go.
 #[derive(Debug)]
 pub struct Pace {
@@ -193,6 +228,22 @@ mod tests {
             let (rate, _) = run(Pace::new(None), f64::MAX, loss);
             assert!(rate >= 100.0 * RATE_START, "{rate} at {loss}");
         }
+    }
+
+    /// However long a receiver keeps answers waiting, multicast has half of the time.
+    #[test]
+    fn multicast_stands_back_for_half_of_the_time_at_most() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let (mut stand_back, mut back) = (StandBack::default(), 0);
+        for ms in 0..10_000 {
+            stand_back.answered(at(ms));
+            back += u32::from(stand_back.until(at(ms)).is_some());
+        }
+        assert_eq!(back, 5000);
+        // After a pause it stands back again at once, and goes when no answer leaves.
+        stand_back.answered(at(20_000));
+        assert_eq!(stand_back.until(at(20_000)), Some(at(20_005)));
+        assert_eq!(stand_back.until(at(20_005)), None);
     }
 
     #[test]

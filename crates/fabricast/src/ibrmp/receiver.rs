@@ -1,35 +1,43 @@
 //! A receiver's end: what arrives, the files that it makes, and its requests (spec 7.4, 7.8).
+//!
+//! ```text
+//!   multicast ─┐
+//!              ├→ machine ─→ coming ─ TRANSFER_DONE → complete ─ digest → storing ─→ ended
+//!   channel ───┘                                                            ↓  ↑
+//!                                                                  mending: wrong sections
+//! ```
+//! Anybody on the network can send to the multicast address. So nothing that comes from there ends
+//! anything: the length, the name and the proof of a file come from the sender itself.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fabricast_proto::ibrmp::{
-    Body, Credits, Extent, Failure, Fd, FileId, Frame, Message, Name, Receiver, ReceiverConfig,
+    Body, Credits, Extent, Failure, Fd, FileId, Frame, Message, Receiver, ReceiverConfig,
     ReceiverEvent, ReceiverOutput, SLOTS_MAX, decode,
 };
 use fabricast_proto::{NodeId, Time};
 
+use super::coming::{ComingFiles, SETTLED};
+use super::mending::{Answered, Mended, Mending};
+use super::offer::Offer;
 use super::sender::check_news;
-use super::storing::Storing;
+use super::storing::{Stored, Storing, Told};
 use super::{ADDRESS, Fingerprint, Messages, SENDER};
 use crate::bootstrap::Control;
-use crate::bootstrap::message::{Channel, ToSender};
+use crate::bootstrap::message::{Channel, Digest, ToSender};
 use crate::error::{Error, exit};
 use crate::net::Net;
-use crate::object::{Destination, UnprovenFile, check_space, safe_name};
+use crate::object::{Destination, FileMetadata, UnprovenFile, check_space};
 use crate::text::shown;
 use crate::transport::{Counters, GroupAddress, NodeAddress, Transport};
 use crate::waker::Waker;
 
-/// Bytes of files that arrive before their BOF, which wait for it together. DATA messages beyond
-/// count as lost.
-const EARLY_MAX: usize = 4 << 20;
 /// Holes of all files together, at most.
 const HOLES_MAX: usize = 1 << 16;
-/// How long DATA of a file must have stayed away until its EOF counts: by another way, it may
-/// overtake what a queue still holds.
-const SETTLED: Duration = Duration::from_millis(10);
+/// After so long without a word from the sender, a receiver requests again what it lacks.
+const REPEATED: Duration = Duration::from_secs(1);
 /// Files that may wait for the storing thread; each has two descriptors.
 const STORING_MAX: usize = 64;
 /// Most credits that a receiver grants.
@@ -61,55 +69,31 @@ pub enum FileOutcome {
     Failed(Option<PathBuf>, Error),
 }
 
-/// A file that is coming.
-#[derive(Default)]
-struct Coming {
-    /// The file; `None`: the BOF is not here.
-    file: Option<UnprovenFile>,
-    /// What has come before the BOF: positions and bytes.
-    early: Vec<(u64, Vec<u8>)>,
-    /// Whether all of it is here, and the sender is to say what proves it.
-    is_complete: bool,
-    /// Bytes that are here.
-    placed: u64,
-    /// When DATA last came by multicast.
-    last: Option<Time>,
-    /// The EOF, if it has overtaken multicast.
-    eof: Option<Message>,
-}
-
-impl Coming {
-    /// Whether a message is the EOF of this file and what it lacks may still come by multicast.
-    fn is_arriving(&self, now: Time, message: &Message) -> bool {
-        let Body::Eof { len } = message.body else {
-            return false;
-        };
-        let comes = self.last.is_some_and(|last| now.since(last) < SETTLED);
-        comes && self.placed < len
-    }
-}
-
 /// The receiver of a sender's files.
 pub struct FileReceiver {
     net: Net,
     plan: ReceiverPlan,
     /// The machine, once the channel is open.
     machine: Option<Receiver>,
-    coming: BTreeMap<FileId, Coming>,
-    /// Bytes that wait for BOFs.
-    early: usize,
+    offer: Offer,
+    coming: ComingFiles,
+    /// Files that are complete, of which the sender is to say what proves them.
+    complete: BTreeMap<FileId, UnprovenFile>,
     storing: Storing,
     /// Files in the storing thread: paths and lengths.
     being_stored: BTreeMap<FileId, (PathBuf, u64)>,
-    /// The slot of each file of which the receiver has heard.
-    slots: BTreeMap<FileId, Fd>,
-    /// Lengths of the files that the sender has announced, and their sum.
-    announced: (BTreeMap<FileId, u64>, u64),
+    mending: Mending,
+    /// Files that were stored, or will not be here.
+    ended: BTreeSet<FileId>,
     /// Bytes that have been written.
     placed: u64,
+    /// Bytes of files that were stored.
+    stored: u64,
+    /// When a frame last came by the channel, or missing data were last requested again.
+    heard: Time,
     /// DATA messages that have arrived, and how many brought nothing new.
     data: (u64, u64),
-    outcomes: Vec<(FileId, FileOutcome)>,
+    outcomes: Vec<FileOutcome>,
     /// Fingerprints of the files that were stored.
     fingerprints: BTreeMap<FileId, Fingerprint>,
     messages: Messages,
@@ -123,6 +107,19 @@ fn absurd(what: &str) -> Error {
 /// The error for a connection that takes nothing.
 fn lost(e: std::io::Error) -> Error {
     Error::PeerLost(format!("the sender is gone: {e}"))
+}
+
+/// The error for a file that the sender could not read as it was.
+fn unread(path: &Path) -> Error {
+    let path = shown(path);
+    Error::SourceChanged(format!(
+        "the sender could not read {path} to its end as it was"
+    ))
+}
+
+/// Whether an error concerns one file alone. Others, such as a full disk, concern all.
+fn is_of_one_file(error: &Error) -> bool {
+    matches!(error, Error::Exists(_)) || [exit::INTEGRITY, exit::USAGE].contains(&error.exit_code())
 }
 
 impl FileReceiver {
@@ -143,15 +140,18 @@ impl FileReceiver {
         }
         Ok(FileReceiver {
             net,
+            offer: Offer::new(plan.files, plan.len),
             plan,
             machine: None,
-            coming: BTreeMap::new(),
-            early: 0,
+            coming: ComingFiles::default(),
+            complete: BTreeMap::new(),
             storing: Storing::start(waker.clone())?,
             being_stored: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            announced: (BTreeMap::new(), 0),
+            mending: Mending::default(),
+            ended: BTreeSet::new(),
             placed: 0,
+            stored: 0,
+            heard: Time::ZERO,
             data: (0, 0),
             outcomes: Vec::new(),
             fingerprints: BTreeMap::new(),
@@ -164,22 +164,21 @@ impl FileReceiver {
     /// # Errors
     /// It was open, or its numbers make no sense.
     pub fn open(&mut self, channel: &Channel) -> Result<(), Error> {
-        let Channel {
-            first,
+        let &Channel {
+            next,
             slots,
             messages,
             batch,
-        } = *channel;
-        let is_sound = first > 0
-            && (1..=SLOTS_MAX).contains(&slots)
+            ..
+        } = channel;
+        let first = self.offer.take_part(&channel.open, next);
+        let is_sound = (1..=SLOTS_MAX).contains(&slots)
             && (1..=CREDITS_MAX).contains(&messages)
             && (1..=messages).contains(&batch);
-        if !is_sound || self.machine.is_some() {
-            return Err(absurd("the numbers of its channel"));
-        }
+        let first = first.filter(|_| is_sound && self.machine.is_none());
         self.machine = Some(Receiver::new(ReceiverConfig {
             slots,
-            first: FileId(first),
+            first: first.ok_or_else(|| absurd("the numbers of its channel"))?,
             credits: Credits { messages, batch },
             holes_max: HOLES_MAX,
         }));
@@ -206,7 +205,18 @@ impl FileReceiver {
         self.placed
     }
 
-    /// The BLAKE3 hash of the hashes of all files that were stored, in the order of their numbers.
+    /// Bytes of files that were stored.
+    pub fn stored_bytes(&self) -> u64 {
+        self.stored
+    }
+
+    /// Blocks and bytes that came again because they had been damaged or forged on the way.
+    pub fn mended(&self) -> Mended {
+        self.mending.mended()
+    }
+
+    /// The BLAKE3 hash of the fingerprints of all files that were stored, in the order of their
+    /// numbers.
     pub fn root(&self) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new();
         for fingerprint in self.fingerprints.values() {
@@ -215,12 +225,24 @@ impl FileReceiver {
         hasher.finalize()
     }
 
-    /// Whether no file is under way.
+    /// Whether the machine has said all that it has to say.
+    pub fn is_silent(&self) -> bool {
+        self.machine.as_ref().is_none_or(|m| m.waiting() == 0)
+    }
+
+    /// Whether files are proven or stored, for which nothing has to come from the sender.
+    pub fn is_storing(&self) -> bool {
+        !self.being_stored.is_empty()
+    }
+
+    /// Whether files are proven, stored, or mended.
+    pub fn is_working(&self) -> bool {
+        self.is_storing() || !self.mending.is_empty()
+    }
+
+    /// Whether no file is complete that is not stored.
     pub fn is_idle(&self) -> bool {
-        let machine = self.machine.as_ref();
-        self.coming.is_empty()
-            && self.being_stored.is_empty()
-            && machine.is_none_or(|m| m.open_files() == 0 && m.waiting() == 0)
+        self.complete.is_empty() && !self.is_working()
     }
 
     /// Whether so many files wait to be stored that the sender should be heard later. It opens no
@@ -230,14 +252,14 @@ impl FileReceiver {
     }
 
     /// What has become of files since the last call.
-    pub fn outcomes(&mut self) -> Vec<(FileId, FileOutcome)> {
+    pub fn outcomes(&mut self) -> Vec<FileOutcome> {
         std::mem::take(&mut self.outcomes)
     }
 
     /// Takes what has arrived by multicast, and what was stored. Returns whether there was any.
     ///
     /// # Errors
-    /// A file cannot be stored, the network cannot be used, or the sender breaks the rules.
+    /// Nothing can be stored, or the network or the connection cannot be used.
     pub fn step(&mut self, now: Time, control: &mut Control) -> Result<bool, Error> {
         let mut arrived = Vec::new();
         let count = self
@@ -253,18 +275,16 @@ impl FileReceiver {
             // What makes no sense as a message is as good as lost.
             if let Ok((Frame::Message(message), payload)) = decode(&datagram)
                 && self.machine.is_some()
-                && self.is_plausible(&message)
-                && self.is_in_slot(&message)
+                && self.is_plausible(&message, payload)
             {
                 self.messages.multicast(&message);
-                self.take(&message, payload, true)?;
-                if let Some(coming) = self.coming.get_mut(&message.file) {
-                    coming.last = Some(now);
-                }
+                self.take_multicast(&message, payload)?;
+                self.coming.heard((message.fd, message.file), now);
                 self.poll(control)?;
             }
         }
         self.settle(now, control)?;
+        self.repeat(now, control)?;
         let mut is_busy = count > 0;
         while let Some((id, stored)) = self.storing.done() {
             is_busy = true;
@@ -275,19 +295,27 @@ impl FileReceiver {
 
     /// Passes on the EOFs of files of which no more comes by multicast.
     fn settle(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
-        let mut settled = Vec::new();
-        for coming in self.coming.values_mut() {
-            if let Some(eof) = &coming.eof
-                && !coming.is_arriving(now, eof)
-            {
-                settled.extend(coming.eof.take());
-            }
-        }
-        for eof in settled {
-            self.take(&eof, &[], false)?;
+        for eof in self.coming.settled(now) {
+            self.take_channel(&eof, &[])?;
             self.poll(control)?;
         }
         Ok(())
+    }
+
+    /// Requests again what is missing if the sender has said nothing for long, although it was
+    /// listened to.
+    fn repeat(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
+        if self.is_full() {
+            self.heard = now;
+        }
+        if now.since(self.heard) < REPEATED {
+            return Ok(());
+        }
+        self.heard = now;
+        if let Some(machine) = &mut self.machine {
+            machine.repeat();
+        }
+        self.poll(control)
     }
 
     /// Waits for the network or the waker, at most so long.
@@ -295,8 +323,10 @@ impl FileReceiver {
     /// # Errors
     /// The system's.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
-        let holds = self.coming.values().any(|coming| coming.eof.is_some());
-        let timeout = if holds { timeout.min(SETTLED) } else { timeout };
+        let timeout = match self.coming.holds() {
+            true => timeout.min(SETTLED),
+            false => timeout,
+        };
         let waited = self.net.wait(Some(timeout));
         waited.map_err(|e| Error::io("waiting for the network", e))
     }
@@ -304,11 +334,12 @@ impl FileReceiver {
     /// A frame has come by the channel.
     ///
     /// # Errors
-    /// As [`FileReceiver::step`].
+    /// As [`FileReceiver::step`]; or the sender breaks the rules of the channel.
     pub fn frame(&mut self, now: Time, bytes: &[u8], control: &mut Control) -> Result<(), Error> {
         let strange = |_| absurd("a frame of its channel");
         let (frame, payload) = decode(bytes).map_err(strange)?;
         self.messages.received(SENDER.0, &frame);
+        self.heard = now;
         let Some(machine) = &mut self.machine else {
             return Err(absurd("a frame before its channel is open"));
         };
@@ -317,55 +348,26 @@ impl FileReceiver {
                 .acknowledged(*messages)
                 .map_err(|_| absurd("an ACK for messages that were never sent"))?,
             Frame::Message(message) => {
-                if !self.is_plausible(message) {
+                if !self.offer.name(message) {
                     return Err(absurd("more files, or longer ones, than it has offered"));
                 }
-                if !self.is_in_slot(message) {
-                    self.move_to(message);
-                }
-                if let Some(coming) = self.coming.get_mut(&message.file)
-                    && coming.eof.is_none()
-                    && coming.is_arriving(now, message)
-                {
-                    coming.eof = Some(message.clone());
+                if self.coming.hold(now, message) {
                     return Ok(());
                 }
-                self.take(message, payload, false)?;
+                self.take_channel(message, payload)?;
             }
         }
         self.poll(control)
     }
 
-    /// Whether a message is about files as the sender has offered them. Multicast can be forged.
-    fn is_plausible(&self, message: &Message) -> bool {
-        let (lens, sum) = &self.announced;
-        let known = lens.get(&message.file).copied();
-        let most = self.plan.len;
-        (1..=self.plan.files).contains(&message.file.0)
-            && match message.body {
-                Body::Bof { len, .. } => {
-                    known == Some(len) || known.is_none() && len <= most.saturating_sub(*sum)
-                }
-                Body::Data { offset, len } => offset + u64::from(len) <= most,
-                _ => true,
-            }
+    /// Whether a message by multicast may be one of the sender's, and there is room for it.
+    fn is_plausible(&self, message: &Message, payload: &[u8]) -> bool {
+        let key = (message.fd, message.file);
+        let heard = || self.coming.heard_len(|id| self.offer.is_named(id));
+        self.offer.is_plausible(message, heard) && self.coming.has_room(key, payload.len())
     }
 
-    /// Whether the file of a message is in the slot that the message says, as far as that is known.
-    /// The first message of a file says it.
-    fn is_in_slot(&mut self, message: &Message) -> bool {
-        *self.slots.entry(message.file).or_insert(message.fd) == message.fd
-    }
-
-    /// The channel says that a file is in another slot than a datagram had said, which was damaged
-    /// or forged. What came for that slot is void.
-    fn move_to(&mut self, message: &Message) {
-        self.slots.insert(message.file, message.fd);
-        self.forget(message.file);
-    }
-
-    /// Gives up the files that are under way: the sender has closed all files, and says nothing
-    /// more about these.
+    /// Gives up the files that are under way: the sender has closed all files.
     ///
     /// # Errors
     /// The connection is lost.
@@ -373,190 +375,232 @@ impl FileReceiver {
         if let Some(machine) = &mut self.machine {
             machine.disconnected();
         }
-        let complete = self.coming.keys().copied().collect::<Vec<_>>();
         self.poll(control)?;
-        for id in complete {
-            if self.forget(id).is_some_and(|coming| coming.is_complete) {
-                let why = format!("the sender does not say what proves file {}", id.0);
-                self.failed(id, None, Error::PeerLost(why), control)?;
-            }
+        self.coming.clear();
+        Ok(())
+    }
+
+    /// The sender does not say what proves the files that are complete, or does not send again what
+    /// is wrong in them.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn give_up_complete(&mut self, control: &mut Control) -> Result<(), Error> {
+        for id in std::mem::take(&mut self.complete).into_keys() {
+            let why = format!("the sender does not say what proves file {}", id.0);
+            self.failed(id, None, Error::PeerLost(why), control)?;
+        }
+        for (id, path) in self.mending.give_up() {
+            let why = format!(
+                "the sender does not send again what is wrong in {}",
+                shown(&path)
+            );
+            self.failed(id, Some(path), Error::PeerLost(why), control)?;
         }
         Ok(())
     }
 
-    /// Forgets what has come of a file.
-    fn forget(&mut self, id: FileId) -> Option<Coming> {
-        let coming = self.coming.remove(&id)?;
-        let early: usize = coming.early.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.early -= early;
-        if let (Some(eof), Some(machine)) = (&coming.eof, &mut self.machine) {
-            // It has used a credit, which its ACK returns.
-            let _ = machine.channel(eof);
+    /// Counts the files up to `last` that are not here as failed: the sender has closed them.
+    /// `unread`: number of further files that the sender could not read, some of which may be
+    /// among them. `names`: what the sender has said of the files that are closed.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn close(
+        &mut self,
+        (last, unread): (u64, u64),
+        names: &BTreeMap<u64, String>,
+        control: &mut Control,
+    ) -> Result<(), Error> {
+        if unread > 0 {
+            let text = format!("the sender could not read {unread} further files");
+            let outcome = FileOutcome::Failed(None, Error::SourceChanged(text));
+            self.outcomes.push(outcome);
         }
-        Some(coming)
+        let missing: Vec<FileId> = self
+            .offer
+            .up_to(last)
+            .filter(|id| !self.ended.contains(id))
+            .collect();
+        for id in missing {
+            let path = names.get(&id.0).map(|name| self.path(name));
+            let name = match &path {
+                Some(path) => shown(path).to_string(),
+                None => format!("file {}", id.0),
+            };
+            let error = Error::Timeout(format!(
+                "the sender closed {name} before all of it was here: its time had run out, or the \
+                 sender could not read it"
+            ));
+            self.failed(id, path, error, control)?;
+        }
+        Ok(())
     }
 
-    /// The sender says what proves a file; `None`: it could not read the file.
+    /// A file that the sender could not read: its number, if it was opened, and its name.
+    pub fn failed_at_sender(&mut self, file: Option<u64>, name: &str) {
+        let is_new = |id| self.offer.contains(id) && self.ended.insert(id);
+        if file.map(FileId).is_none_or(is_new) {
+            let path = self.path(name);
+            let error = unread(&path);
+            self.outcomes.push(FileOutcome::Failed(Some(path), error));
+        }
+    }
+
+    /// The path of a file of this name.
+    fn path(&self, name: &str) -> PathBuf {
+        UnprovenFile::path(&self.plan.destination, name)
+    }
+
+    /// Takes away what has come of a file.
+    fn remove(&mut self, fd: Fd, id: FileId) -> Option<UnprovenFile> {
+        let (file, eof) = self.coming.remove((fd, id));
+        if let (Some(eof), Some(machine)) = (eof, &mut self.machine) {
+            // It has used a credit, which its ACK returns.
+            let _ = machine.channel(&eof);
+        }
+        file
+    }
+
+    /// The sender says what proves a file, and what it is beside its bytes.
     ///
     /// # Errors
     /// Nothing was asked.
-    pub fn digest(
-        &mut self,
-        file: u64,
-        hash: Option<String>,
-        control: &mut Control,
-    ) -> Result<(), Error> {
-        let id = FileId(file);
-        let is_asked = self.coming.get(&id).is_some_and(|c| c.is_complete);
-        let file = self.coming.remove(&id).filter(|_| is_asked);
-        let Some(file) = file.and_then(|coming| coming.file) else {
+    pub fn digest(&mut self, digest: Digest, control: &mut Control) -> Result<(), Error> {
+        let id = FileId(digest.file);
+        let Some(file) = self.complete.remove(&id) else {
             return Err(absurd("the hash of a file that is not complete here"));
         };
-        match hash {
-            Some(hash) => {
-                let len = self.announced.0.get(&id).copied().unwrap_or(0);
-                self.being_stored.insert(id, (file.path(), len));
-                self.storing.store(id, file, hash);
+        let path = self.path(&digest.name);
+        let Some(hash) = digest.hash else {
+            let error = unread(&path);
+            return self.failed(id, Some(path), error, control);
+        };
+        if self
+            .plan
+            .name
+            .as_ref()
+            .is_some_and(|only| *only != digest.name)
+        {
+            let text = "the sender has announced another name than this file has";
+            return self.failed(id, Some(path), Error::Integrity(text.into()), control);
+        }
+        let len = self.offer.len_of(id).unwrap_or(0);
+        let told = Told {
+            hash,
+            metadata: FileMetadata {
+                name: digest.name,
+                len,
+                mode: digest.mode,
+                mtime: (digest.mtime, digest.mtime_ns),
+            },
+        };
+        self.being_stored.insert(id, (path, len));
+        self.storing.store(id, file, told);
+        Ok(())
+    }
+
+    /// Bytes that were asked for to mend a file.
+    ///
+    /// # Errors
+    /// Nothing was asked, or nothing can be stored.
+    pub fn bulk(&mut self, bytes: &[u8], control: &mut Control) -> Result<(), Error> {
+        let Answered { id, path, result } = self.mending.take(bytes, control)?;
+        match result {
+            Ok(None) => Ok(()),
+            Ok(Some((file, told))) => {
+                self.being_stored.insert(id, (path, told.metadata.len));
+                self.storing.store(id, file, told);
                 Ok(())
             }
-            None => {
-                let text = format!(
-                    "the sender could not read {} to its end",
-                    shown(&file.path())
-                );
-                self.failed(id, Some(file.path()), Error::SourceChanged(text), control)
+            Err(error) if is_of_one_file(&error) || matches!(error, Error::SourceChanged(_)) => {
+                self.failed(id, Some(path), error, control)
             }
+            Err(error) => Err(error),
         }
     }
 
-    /// Takes in a message. Only the bytes that the machine wants are written.
-    fn take(&mut self, message: &Message, payload: &[u8], is_multicast: bool) -> Result<(), Error> {
+    /// Takes in a message by multicast, which is plausible.
+    fn take_multicast(&mut self, message: &Message, payload: &[u8]) -> Result<(), Error> {
         let Some(machine) = &mut self.machine else {
             return Ok(());
         };
-        let coming = self.coming.get(&message.file);
-        if let Body::Data { .. } = message.body {
-            self.data.0 += 1;
-            let has_bof = coming.is_some_and(|c| c.file.is_some());
-            if !has_bof && self.early + payload.len() > EARLY_MAX {
-                return match is_multicast {
-                    true => Ok(()), // as good as lost
-                    false => Err(absurd("bytes of a file whose name it does not tell")),
-                };
-            }
-        }
-        let extent = match is_multicast {
-            true => machine.multicast(message),
-            false => machine
-                .channel(message)
-                .map_err(|_| absurd("a message that it may not send, or not yet"))?,
+        let extent = machine.multicast(message);
+        self.place(message, payload, extent)
+    }
+
+    /// Takes in a message by the channel.
+    fn take_channel(&mut self, message: &Message, payload: &[u8]) -> Result<(), Error> {
+        let Some(machine) = &mut self.machine else {
+            return Ok(());
         };
+        let extent = machine
+            .channel(message)
+            .map_err(|_| absurd("a message that it may not send, or not yet"))?;
+        let key = (message.fd, message.file);
+        if extent.is_some() && !self.coming.has_room(key, payload.len()) {
+            return Err(absurd("bytes of a file whose name it does not tell"));
+        }
+        if let Body::Eof { len } = message.body {
+            self.coming.ends(key, len);
+        }
+        self.place(message, payload, extent)
+    }
+
+    /// Writes the bytes of a message that the machine wants.
+    fn place(
+        &mut self,
+        message: &Message,
+        payload: &[u8],
+        extent: Option<Extent>,
+    ) -> Result<(), Error> {
         let Body::Data { offset, .. } = message.body else {
             return Ok(());
         };
-        let Some(Extent { file, range, .. }) = extent else {
+        self.data.0 += 1;
+        let Some(extent) = extent else {
             self.data.1 += 1;
             return Ok(());
         };
+        let range = &extent.range;
         let bytes = &payload[(range.start - offset) as usize..(range.end - offset) as usize];
-        self.write(file, range.start, bytes)
-    }
-
-    fn write(&mut self, id: FileId, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.placed += bytes.len() as u64;
-        let coming = self.coming.entry(id).or_default();
-        coming.placed += bytes.len() as u64;
-        match &mut coming.file {
-            Some(file) => file.write(offset, bytes),
-            None => {
-                self.early += bytes.len();
-                coming.early.push((offset, bytes.to_vec()));
-                Ok(())
-            }
-        }
+        self.coming.place(&extent, bytes)
     }
 
     fn event(&mut self, event: ReceiverEvent, control: &mut Control) -> Result<(), Error> {
         match event {
-            ReceiverEvent::Announced {
-                fd,
-                file,
-                len,
-                name,
-            } if self.slots.get(&file) == Some(&fd) => self.announced(file, len, &name),
-            ReceiverEvent::Announced { .. } => Ok(()),
+            ReceiverEvent::Announced { fd, file, len, .. } => self.announced(fd, file, len),
             ReceiverEvent::Complete(fd, file) => {
-                if self.slots.get(&file) == Some(&fd)
-                    && let Some(coming) = self.coming.get_mut(&file)
-                {
-                    coming.is_complete = true;
+                let unproven = self.remove(fd, file);
+                self.complete
+                    .extend(unproven.map(|unproven| (file, unproven)));
+                Ok(())
+            }
+            ReceiverEvent::Failed(fd, file, why) => {
+                self.remove(fd, file);
+                if why != Failure::Contradiction {
+                    // At the end the sender says which files there were, and how they are called.
+                    return Ok(());
                 }
-                Ok(())
-            }
-            // A file of this number may be another one: the slot of this one was forged.
-            ReceiverEvent::Failed(fd, file, _)
-                if self.slots.get(&file) != Some(&fd) || self.fingerprints.contains_key(&file) =>
-            {
-                Ok(())
-            }
-            ReceiverEvent::Failed(_, file, why) => {
-                let (path, error) = self.lost(file, why);
-                self.failed(file, path, error, control)
+                let error = Error::Integrity(format!(
+                    "what the sender says of the length of file {} contradicts itself",
+                    file.0
+                ));
+                self.failed(file, None, error, control)
             }
         }
     }
 
     /// Makes a file, of which some bytes may be here.
-    fn announced(&mut self, id: FileId, len: u64, name: &Name) -> Result<(), Error> {
-        let (lens, sum) = &mut self.announced;
-        *sum += len;
-        *sum -= lens.insert(id, len).unwrap_or(0);
+    fn announced(&mut self, fd: Fd, id: FileId, len: u64) -> Result<(), Error> {
         let destination = &self.plan.destination;
-        let text = String::from_utf8_lossy(name.bytes());
-        if destination.name.is_none() && safe_name(&text).is_none() {
-            return Err(Error::Usage(format!(
-                "the sender sends {text:?}, which is no name for a file here"
-            )));
-        }
-        if self.plan.name.as_ref().is_some_and(|only| *only != text) {
-            return Err(absurd("a file of another name than it has announced"));
-        }
-        let mut file = UnprovenFile::new(destination.clone(), name.bytes(), len)?;
-        check_space(&file.path(), len, self.plan.reserve)?;
-        let coming = self.coming.entry(id).or_default();
-        for (offset, bytes) in std::mem::take(&mut coming.early) {
-            self.early -= bytes.len();
-            file.write(offset, &bytes)?;
-        }
-        coming.file = Some(file);
-        Ok(())
+        check_space(&destination.root.join("x"), len, self.plan.reserve)?;
+        let file = UnprovenFile::new(destination.clone())?;
+        self.coming.begin((fd, id), len, file)
     }
 
-    /// Forgets a file that will not be complete. Returns its path, if that is known, and the error.
-    fn lost(&mut self, id: FileId, why: Failure) -> (Option<PathBuf>, Error) {
-        let coming = self.forget(id).unwrap_or_default();
-        let path = coming.file.map(|file| file.path());
-        let name = match &path {
-            Some(path) => shown(path).to_string(),
-            None => format!("file {}", id.0),
-        };
-        let error = match why {
-            Failure::Timeout | Failure::Replaced => Error::Timeout(format!(
-                "the sender closed {name} before all of it was here: its time had run out, or the \
-                 sender could not read it"
-            )),
-            Failure::Contradiction => Error::Integrity(format!(
-                "what the sender says of the length of {name} contradicts itself"
-            )),
-            Failure::Disconnected => Error::Timeout(format!(
-                "the sender has closed all files, and {name} is not complete: a datagram was \
-                 damaged or forged on the way"
-            )),
-        };
-        (path, error)
-    }
-
-    /// Notes that a file has failed, and tells the sender.
+    /// Notes that a file has failed, and tells the sender. Does nothing if it has ended already.
     fn failed(
         &mut self,
         id: FileId,
@@ -564,37 +608,51 @@ impl FileReceiver {
         error: Error,
         control: &mut Control,
     ) -> Result<(), Error> {
+        if !self.ended.insert(id) {
+            return Ok(());
+        }
         let unstored = ToSender::Unstored {
             file: id.0,
             code: error.exit_code(),
             reason: error.to_string(),
         };
-        self.outcomes.push((id, FileOutcome::Failed(path, error)));
+        self.outcomes.push(FileOutcome::Failed(path, error));
         control.say(&unstored).map_err(lost)
     }
 
-    /// Takes note of what the thread has done with a file. Damage fails the file alone; a disk that
-    /// takes no more ends the receiver.
-    fn stored(
-        &mut self,
-        id: FileId,
-        stored: Result<Fingerprint, Error>,
-        control: &mut Control,
-    ) -> Result<(), Error> {
+    /// Takes note of what the thread has done with a file. What concerns one file fails it alone; a
+    /// disk that takes no more ends the receiver.
+    fn stored(&mut self, id: FileId, stored: Stored, control: &mut Control) -> Result<(), Error> {
         let (path, len) = self.being_stored.remove(&id).unwrap_or_default();
         match stored {
-            Ok(fingerprint) => {
+            Stored::Named(fingerprint) => {
+                self.ended.insert(id);
+                self.stored += len;
                 self.fingerprints.insert(id, fingerprint);
                 let proof = fingerprint.proof(self.plan.node).to_hex().to_string();
                 let stored = ToSender::Stored { file: id.0, proof };
                 control.say(&stored).map_err(lost)?;
-                self.outcomes.push((id, FileOutcome::Stored(path, len)));
+                self.outcomes.push(FileOutcome::Stored(path, len));
                 Ok(())
             }
-            Err(error) if error.exit_code() == exit::INTEGRITY => {
+            Stored::Wrong(again, sections) => {
+                match self.mending.begin(id, path.clone(), again, sections) {
+                    true => self.mending.ask(control),
+                    false => {
+                        let error = Error::Integrity(format!(
+                            "what is here of {} is not what the sender sent, although the sender \
+                             has sent it again: check this host's disk and memory; it was not \
+                             stored",
+                            shown(&path)
+                        ));
+                        self.failed(id, Some(path), error, control)
+                    }
+                }
+            }
+            Stored::Failed(error) if is_of_one_file(&error) => {
                 self.failed(id, Some(path), error, control)
             }
-            Err(error) => Err(error),
+            Stored::Failed(error) => Err(error),
         }
     }
 

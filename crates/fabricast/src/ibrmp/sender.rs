@@ -12,9 +12,10 @@ use fabricast_proto::ibrmp::{
 };
 use fabricast_proto::{Dest, NodeId, Time};
 
-use super::pace::Pace;
-use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD};
-use crate::bootstrap::message::{Channel, ToReceiver};
+use super::fingerprint::Sections;
+use super::pace::{Pace, StandBack};
+use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD, SentFiles};
+use crate::bootstrap::message::{Channel, Digest, Lacking, Last, ToReceiver};
 use crate::bootstrap::{PeerKey, Rendezvous};
 use crate::error::Error;
 use crate::net::Net;
@@ -27,9 +28,6 @@ use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
 const BURST: usize = 16;
 /// Frames for channels in one step, so that they hold up neither multicast nor what comes in.
 const ANSWERS: usize = 256;
-/// How long after the last answer multicast stands back, while answers wait for credits.
-const STAND_BACK: Duration = Duration::from_millis(5);
-
 /// How a sender sends.
 #[derive(Clone, Copy, Debug)]
 pub struct SenderPlan {
@@ -94,14 +92,26 @@ struct Open {
     entry: u32,
     source: SourceFile,
     len: u64,
-    /// The hash of what has been multicast.
-    hasher: blake3::Hasher,
+    /// The hashes of what has been multicast.
+    sections: Sections,
+}
+
+/// An entry of the set that could not be read as it was.
+struct Unread {
+    /// Its file, if that was opened.
+    file: Option<FileId>,
+    /// Its number in the set.
+    entry: u32,
+    /// The file that was to open next then.
+    next: FileId,
 }
 
 /// A receiver that has joined.
 struct Peer {
     id: ReceiverId,
     node: NodeId,
+    /// The first file that was opened after the receiver had joined.
+    next: FileId,
     /// Files that the receiver is to have and has not said to have stored, or not to store.
     awaited: BTreeSet<FileId>,
     /// Bytes of the files that the receiver takes part in, as far as they have been multicast.
@@ -121,17 +131,22 @@ pub struct FileSender {
     /// Entries that have not been opened, in their order.
     rest: VecDeque<u32>,
     open: BTreeMap<FileId, Open>,
-    /// What proves each file that has been read to its end.
+    /// The number in the set of each file that has been opened, in their order.
+    entries: Vec<u32>,
+    /// What proves each file that has been multicast to its end.
     fingerprints: BTreeMap<FileId, Fingerprint>,
-    /// Files that could not be read to their ends.
+    /// The files that have been multicast to their ends, for the thread that reads them again.
+    sent: Arc<SentFiles>,
+    /// Files that could not be read as they were.
     void: BTreeSet<FileId>,
+    /// Entries that could not be read as they were.
+    unread: Vec<Unread>,
     peers: BTreeMap<PeerKey, Peer>,
     keys: BTreeMap<ReceiverId, PeerKey>,
     /// Multicast datagrams that the network did not take.
     held: VecDeque<(Vec<u8>, Vec<u8>)>,
     pace: Pace,
-    /// When the last answer left.
-    answered: Option<Time>,
+    stand_back: StandBack,
     noticed: VecDeque<Noticed>,
     /// Datagrams that came to the sender.
     foreign: u64,
@@ -148,7 +163,8 @@ pub struct Step {
 }
 
 impl FileSender {
-    /// A sender of the files of `set`, which multicasts to `group`.
+    /// A sender of the files of `set`, which multicasts to `group` and notes in `sent` what it has
+    /// multicast.
     ///
     /// # Errors
     /// The set has something else than files, or the network cannot send to `group`.
@@ -156,6 +172,7 @@ impl FileSender {
         mut net: Net,
         group: &GroupAddress,
         set: Arc<SourceSet>,
+        sent: Arc<SentFiles>,
         plan: SenderPlan,
     ) -> Result<FileSender, Error> {
         let rest = files(&set)?;
@@ -174,13 +191,16 @@ impl FileSender {
             plan,
             rest,
             open: BTreeMap::new(),
+            entries: Vec::new(),
             fingerprints: BTreeMap::new(),
+            sent,
             void: BTreeSet::new(),
+            unread: Vec::new(),
             peers: BTreeMap::new(),
             keys: BTreeMap::new(),
             held: VecDeque::new(),
             pace: Pace::new(plan.rate),
-            answered: None,
+            stand_back: StandBack::default(),
             noticed: VecDeque::new(),
             foreign: 0,
             messages: Messages::default(),
@@ -217,17 +237,13 @@ impl FileSender {
         self.rest.is_empty() && self.open.is_empty() && self.held.is_empty()
     }
 
-    /// The number of the last file so far; 0 if there is none.
-    pub fn last_file(&self) -> u64 {
-        self.machine.next_file().0 - 1
-    }
-
     /// Admits a receiver, and opens its channel.
     pub fn join(&mut self, key: PeerKey, node: NodeId, rendezvous: &Rendezvous) {
         let joined = self.machine.join();
         let peer = Peer {
             id: joined.receiver,
             node,
+            next: joined.next,
             awaited: BTreeSet::new(),
             offered: 0,
             lacking: 0,
@@ -236,7 +252,8 @@ impl FileSender {
         self.peers.insert(key, peer);
         self.keys.insert(joined.receiver, key);
         let channel = Channel {
-            first: joined.first.0,
+            open: joined.open.iter().map(|file| file.0).collect(),
+            next: joined.next.0,
             slots: self.plan.slots,
             messages: CREDITS.messages,
             batch: CREDITS.batch,
@@ -260,13 +277,11 @@ impl FileSender {
         self.messages.received(peer.node.0, frame);
         let result = match frame {
             Frame::Ack(messages) => self.machine.acknowledged(peer.id, *messages),
-            Frame::Message(message) => {
-                if let Body::DataRequest { len, .. } = message.body {
-                    self.pace.requested(peer.node.0, len);
-                    peer.lacking = peer.lacking.saturating_add(len).min(peer.offered);
-                }
-                self.machine.channel(peer.id, message)
-            }
+            // What the machine refuses says nothing about losses.
+            Frame::Message(message) => self.machine.channel(peer.id, message).map(|bytes| {
+                self.pace.requested(peer.node.0, bytes);
+                peer.lacking = peer.lacking.saturating_add(bytes).min(peer.offered);
+            }),
         };
         if let Err(error) = result {
             let why = match error {
@@ -281,12 +296,55 @@ impl FileSender {
             && message.body == Body::TransferDone
             && message.file < self.machine.next_file()
         {
-            let fingerprint = self.fingerprints.get(&message.file);
-            let digest = ToReceiver::Digest {
-                file: message.file.0,
-                hash: fingerprint.map(|f| f.digest().to_hex().to_string()),
-            };
-            rendezvous.say(key, digest);
+            rendezvous.say(key, ToReceiver::Digest(self.digest(message.file)));
+        }
+    }
+
+    /// What proves a file that has been opened, and what it is beside its bytes.
+    fn digest(&self, file: FileId) -> Digest {
+        let entry = &self.set.manifest().entries()[self.entry(file) as usize];
+        let is_void = self.void.contains(&file);
+        let fingerprint = self.fingerprints.get(&file).filter(|_| !is_void);
+        Digest {
+            file: file.0,
+            hash: fingerprint.map(|f| f.digest().to_hex().to_string()),
+            name: String::from_utf8_lossy(&entry.name).into_owned(),
+            mode: entry.mode,
+            mtime: entry.mtime,
+            mtime_ns: entry.mtime_ns,
+        }
+    }
+
+    /// The number in the set of a file that has been opened.
+    fn entry(&self, file: FileId) -> u32 {
+        self.entries[file.0 as usize - 1]
+    }
+
+    /// What a receiver is told when all files have been sent and closed.
+    pub fn last_words(&self, key: PeerKey) -> Last {
+        let name = |entry: u32| {
+            let entry = &self.set.manifest().entries()[entry as usize];
+            String::from_utf8_lossy(&entry.name).into_owned()
+        };
+        let Some(peer) = self.peers.get(&key) else {
+            return Last::default();
+        };
+        // Files that failed before the receiver came are none of those that it takes part in.
+        let unread = self.unread.iter().filter(|unread| unread.next >= peer.next);
+        let count = unread.clone().count();
+        let failed = unread.map(|unread| Lacking {
+            file: unread.file.map(|file| file.0),
+            name: name(unread.entry),
+        });
+        let lacking = peer.lacks.iter().map(|file| Lacking {
+            file: Some(file.0),
+            name: name(self.entry(*file)),
+        });
+        Last {
+            file: self.machine.next_file().0 - 1,
+            failed: failed.take(Last::NAMES_MAX).collect(),
+            failed_more: count.saturating_sub(Last::NAMES_MAX) as u64,
+            lacking: lacking.take(Last::NAMES_MAX).collect(),
         }
     }
 
@@ -340,7 +398,7 @@ impl FileSender {
     /// The BLAKE3 hash of the hashes of all files, in the order of their numbers; `None` if not all
     /// were read to their ends.
     pub fn root(&self) -> Option<blake3::Hash> {
-        let is_whole = self.is_over() && self.fingerprints.len() == self.set.manifest().files();
+        let is_whole = self.is_over() && self.unread.is_empty();
         let mut hasher = blake3::Hasher::new();
         for fingerprint in self.fingerprints.values() {
             hasher.update(fingerprint.as_bytes());
@@ -364,6 +422,9 @@ impl FileSender {
         let foreign = &mut self.foreign;
         self.net.recv(now, &mut |_| *foreign += 1).map_err(fails)?;
         check_news(&mut self.net)?;
+        while let Some((file, reason)) = self.sent.failed() {
+            self.give_up(file, reason);
+        }
         if may_open {
             self.open_files();
         }
@@ -392,6 +453,11 @@ impl FileSender {
             && let Some(entry) = self.rest.pop_front()
         {
             if let Err(reason) = self.open_file(entry) {
+                self.unread.push(Unread {
+                    file: None,
+                    entry,
+                    next: self.machine.next_file(),
+                });
                 self.noticed.push_back(Noticed::FileFailed(entry, reason));
             }
         }
@@ -409,9 +475,10 @@ impl FileSender {
             entry,
             source,
             len,
-            hasher: blake3::Hasher::new(),
+            sections: Sections::new(len),
         };
         self.open.insert(id, file);
+        self.entries.push(entry);
         Ok(())
     }
 
@@ -439,7 +506,7 @@ impl FileSender {
                 self.messages.sent(peer.node.0, &frame);
             }
             if !payload.is_empty() {
-                self.answered = Some(now);
+                self.stand_back.answered(now);
             }
             rendezvous.send(key, &frame, &payload);
         }
@@ -472,7 +539,7 @@ impl FileSender {
                 peer.lacking = 0;
             }
         }
-        if !unfinished.is_empty() && self.has_ended(id) {
+        if !unfinished.is_empty() && self.has_ended(id) && !is_void {
             self.noticed
                 .push_back(Noticed::Expired(file.entry, unfinished));
         }
@@ -489,16 +556,31 @@ impl FileSender {
             return bytes;
         };
         if let Err(reason) = file.source.read(offset, &mut bytes) {
-            let (entry, id, fd) = (file.entry, message.file, file.fd);
-            self.fingerprints.remove(&id);
-            self.void.insert(id);
-            self.noticed.push_back(Noticed::FileFailed(entry, reason));
-            self.machine.abandon(fd, id);
-            for peer in self.peers.values_mut() {
-                peer.awaited.remove(&id);
-            }
+            self.give_up(message.file, reason);
         }
         bytes
+    }
+
+    /// Gives up a file that cannot be read as it was. A receiver that has proven it before is
+    /// honest, and keeps it.
+    fn give_up(&mut self, file: FileId, reason: String) {
+        if !self.void.insert(file) {
+            return;
+        }
+        let entry = self.entry(file);
+        self.unread.push(Unread {
+            file: Some(file),
+            entry,
+            next: self.machine.next_file(),
+        });
+        self.noticed.push_back(Noticed::FileFailed(entry, reason));
+        if let Some(open) = self.open.get(&file) {
+            self.machine.abandon(open.fd, file);
+        }
+        for peer in self.peers.values_mut() {
+            peer.awaited.remove(&file);
+            peer.lacks.remove(&file);
+        }
     }
 
     /// Multicasts as much as may go now.
@@ -510,12 +592,11 @@ impl FileSender {
         if self.pace.due() > now {
             return Ok(idle(Some(self.pace.due())));
         }
-        let stands_back = |at: Time| at + STAND_BACK > now;
         if self.held.is_empty()
             && self.machine.waiting() > 0
-            && let Some(at) = self.answered.filter(|&at| stands_back(at))
+            && let Some(until) = self.stand_back.until(now)
         {
-            return Ok(idle(Some(at + STAND_BACK)));
+            return Ok(idle(Some(until)));
         }
         while self.held.len() < BURST
             && let Some(message) = self.machine.multicast(now)
@@ -533,7 +614,6 @@ impl FileSender {
         if self.held.is_empty() {
             return Ok(idle(None));
         }
-        self.answered = None;
         let batch: Vec<(Dest, &[u8], &[u8])> = self
             .held
             .iter()
@@ -560,7 +640,7 @@ impl FileSender {
         let Some(file) = self.open.get_mut(&message.file) else {
             return;
         };
-        file.hasher.update(payload);
+        file.sections.update(payload);
         let len = payload.len() as u64;
         for peer in self.peers.values_mut() {
             peer.offered += len;
@@ -570,8 +650,10 @@ impl FileSender {
             _ => 0,
         };
         if end == file.len {
-            let fingerprint = Fingerprint(file.hasher.finalize());
+            let sections = std::mem::replace(&mut file.sections, Sections::new(0));
+            let (fingerprint, sections) = sections.finish();
             self.fingerprints.insert(message.file, fingerprint);
+            self.sent.add(message.file, file.entry, file.len, sections);
             for peer in self.peers.values_mut() {
                 peer.awaited.insert(message.file);
             }

@@ -21,13 +21,13 @@ use super::{TICK, check};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::psk::Mac;
-use crate::bootstrap::{Event, PeerKey, Rendezvous};
+use crate::bootstrap::{Blocks, Event, PeerKey, Rendezvous};
 use crate::config::{NetworkKind, SendOptions, Verdict};
 use crate::error::{Error, exit};
 use crate::ibrmp::digest;
 use crate::interface::{Family, Interface};
 use crate::net::{self, Net};
-use crate::object::{BLOCK, PackIndex, SourceSet};
+use crate::object::{BLOCK, SourceSet};
 use crate::setting::{FROM, PORT};
 use crate::text::spoken;
 use crate::transport::Transport;
@@ -75,7 +75,7 @@ impl<'a> Admission<'a> {
     /// Opens the rendezvous.
     pub fn open(
         set: Arc<SourceSet>,
-        index: Arc<PackIndex>,
+        blocks: Arc<dyn Blocks>,
         session: u64,
         options: &'a SendOptions,
         waker: Waker,
@@ -84,7 +84,7 @@ impl<'a> Admission<'a> {
         let name = set.name();
         let places = places(&options.net.interface, options.group.map(Family::of))?;
         let rendezvous =
-            Rendezvous::open(&places, options.port, index, waker.clone()).map_err(|e| {
+            Rendezvous::open(&places, options.port, blocks, waker.clone()).map_err(|e| {
                 let hint = match e.kind() {
                     std::io::ErrorKind::AddrInUse => format!(
                         " (another sender? choose another port with {PORT}, or {PORT} 0 for any)"
@@ -559,8 +559,8 @@ mod tests {
 
     use super::*;
     use crate::bootstrap::message::Hello;
-    use crate::object::Selection;
     use crate::object::testing::scratch;
+    use crate::object::{PackIndex, Selection};
 
     /// Calls `act` with a sender that listens and that no receiver has connected to.
     fn admission(mut options: SendOptions, act: impl FnOnce(Admission<'_>)) {

@@ -1,5 +1,6 @@
 //! A receiver by P3's protocol, from the start until the sender closes it with `Bye` (spec 7.8).
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::NodeId;
@@ -9,16 +10,21 @@ use super::events::{RecvEvent, RecvReport, State};
 use super::joining::Joined;
 use super::receiver_errors::{silence, strange, surprise};
 use super::{TICK, check, destination};
-use crate::bootstrap::message::{ReceiverStatistics, ToReceiver, ToSender};
+use crate::bootstrap::message::{Last, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::ibrmp::{FileOutcome, FileReceiver, ReceiverPlan};
 use crate::net::Clock;
+use crate::text::ToldPath;
 use crate::waker::Waker;
 
 /// How long the receiver waits for the sender's `Bye` after it has finished.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// How long datagrams may still come after the sender's last words.
+const LAST_DATAGRAMS: Duration = Duration::from_millis(100);
+/// How often a receiver says that it is at work.
+const WORKING: Duration = Duration::from_secs(1);
 /// How often datagrams are received before what the sender says has its turn.
 const DRAINED: usize = 64;
 /// What the sender says that is handled in one step, before datagrams have their turn.
@@ -61,23 +67,24 @@ pub fn run(
         tell,
         clock,
         len,
-        is_last: false,
+        last: None,
         stored: (0, 0),
-        failed: None,
+        failed: Vec::new(),
+        first_error: None,
         finished: None,
         heard: Instant::now(),
         said: Instant::now(),
+        worked: Instant::now(),
         ticked: Instant::now(),
     };
     session.run()?;
-    if let Some(error) = session.failed {
-        return Err(error);
-    }
     let (count, len) = session.stored;
     if count == 0 {
-        return Err(Error::Refused(
-            "no file was sent after this receiver had come: ask for another transfer".into(),
-        ));
+        return Err(session.first_error.unwrap_or_else(|| {
+            Error::Refused(
+                "no file was sent after this receiver had come: ask for another transfer".into(),
+            )
+        }));
     }
     Ok(RecvReport {
         path: joined.path,
@@ -86,7 +93,11 @@ pub fn run(
         deleted: 0,
         special: 0,
         root: session.files.root().to_hex().to_string(),
-        failed: Vec::new(),
+        failed: session
+            .failed
+            .iter()
+            .map(|path| ToldPath::from(&**path))
+            .collect(),
         seconds: clock.0.elapsed().as_secs_f64(),
         statistics: session.statistics(),
         messages: Some(*session.files.messages()),
@@ -119,18 +130,22 @@ struct Session<'a> {
     clock: Clock,
     /// Bytes of all files that the sender has offered.
     len: u64,
-    /// Whether the sender has no more files.
-    is_last: bool,
+    /// What the sender has said when it had no more files.
+    last: Option<Last>,
     /// Files that were stored, and their bytes.
     stored: (u64, u64),
-    /// Why the first file is not here that is not.
-    failed: Option<Error>,
+    /// The files that are not here.
+    failed: Vec<PathBuf>,
+    /// Why the first of them is not here.
+    first_error: Option<Error>,
     /// When the receiver said that it has finished.
     finished: Option<Instant>,
     /// When something last arrived.
     heard: Instant,
     /// When the sender last said something.
     said: Instant,
+    /// When the receiver last said that it is at work.
+    worked: Instant,
     ticked: Instant,
 }
 
@@ -194,18 +209,22 @@ impl Session<'_> {
                 let said = self.control.say(&ToSender::Ready);
                 said.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
             }
-            Heard::Message(ToReceiver::Digest { file, hash }) => {
-                self.files.digest(file, hash, self.control)?;
+            Heard::Message(ToReceiver::Digest(digest)) => {
+                self.files.digest(digest, self.control)?;
             }
-            Heard::Message(ToReceiver::Last { .. }) => self.is_last = true,
+            Heard::Bulk(bytes) => self.files.bulk(&bytes, self.control)?,
+            Heard::Message(ToReceiver::Last(last)) => self.last = Some(last),
             // The files are stored, or the receiver knows why they are not.
-            Heard::Message(ToReceiver::Bye | ToReceiver::Removed { .. }) | Heard::Closed(_)
-                if self.finished.is_some() =>
+            Heard::Message(ToReceiver::Bye) | Heard::Closed(_) if self.finished.is_some() => {
+                return Ok(true);
+            }
+            // The sender may remove a receiver because of the files that it lacks.
+            Heard::Message(ToReceiver::Removed { .. })
+                if self.finished.is_some() && !self.failed.is_empty() =>
             {
                 return Ok(true);
             }
             Heard::Message(message) => return Err(surprise(message)),
-            Heard::Bulk(_) => return Err(strange()),
             Heard::Closed(why) => {
                 return Err(Error::PeerLost(format!("the sender is gone: {why}")));
             }
@@ -215,7 +234,7 @@ impl Session<'_> {
 
     /// Tells the user what has become of files.
     fn outcomes(&mut self) {
-        for (_, outcome) in self.files.outcomes() {
+        for outcome in self.files.outcomes() {
             match outcome {
                 FileOutcome::Stored(path, len) => {
                     self.stored = (self.stored.0 + 1, self.stored.1 + len);
@@ -223,24 +242,43 @@ impl Session<'_> {
                 }
                 FileOutcome::Failed(path, error) => {
                     let reason = error.to_string();
+                    let path_or_text = path.clone().unwrap_or_else(|| "a file".into());
+                    self.failed.push(path_or_text);
                     (self.tell)(RecvEvent::FileFailed { path, reason });
-                    self.failed.get_or_insert(error);
+                    self.first_error.get_or_insert(error);
                 }
             }
         }
     }
 
-    /// Says that the receiver has finished, once it has.
+    /// Says that the receiver has finished, once the sender has no more files and it is known what
+    /// has become of each.
     fn finish(&mut self) -> Result<(), Error> {
-        if !self.is_last || self.finished.is_some() {
+        let Some(last) = self.last.as_ref().filter(|_| self.finished.is_none()) else {
             return Ok(());
-        }
-        // What the sender still had to say about its files follows its last word at once.
-        if self.said.elapsed() > FAREWELL {
+        };
+        // All frames of the channel come before the sender's last words. What was multicast before
+        // them may still be in a queue, and requests that wait may still be needed.
+        let quiet = self.said.elapsed();
+        let is_over = quiet > LAST_DATAGRAMS && self.files.is_silent();
+        if is_over || quiet > FAREWELL {
             self.files.give_up(self.control)?;
-            self.outcomes();
         }
-        if self.files.is_idle() {
+        if quiet > FAREWELL && !self.files.is_storing() {
+            self.files.give_up_complete(self.control)?;
+        }
+        if (is_over || quiet > FAREWELL) && self.files.is_idle() {
+            let lacking = last.lacking.iter();
+            let names = lacking.filter_map(|l| Some((l.file?, l.name.clone())));
+            for failed in &last.failed {
+                self.files.failed_at_sender(failed.file, &failed.name);
+            }
+            self.files.close(
+                (last.file, last.failed_more),
+                &names.collect(),
+                self.control,
+            )?;
+            self.outcomes();
             self.finished = Some(Instant::now());
             let statistics = self.statistics();
             let finished = ToSender::Finished { statistics };
@@ -255,8 +293,8 @@ impl Session<'_> {
         ReceiverStatistics {
             received,
             duplicates,
-            mended: self.files.messages().received.data,
-            mended_bytes: self.files.messages().channel_bytes,
+            mended: self.files.messages().received.data + self.files.mended().blocks,
+            mended_bytes: self.files.messages().channel_bytes + self.files.mended().bytes,
             dropped: self.files.counters().dropped_by_kernel,
         }
     }
@@ -268,6 +306,16 @@ impl Session<'_> {
             return Ok(());
         }
         self.ticked = now;
+        if self.files.is_storing() {
+            // The sender has nothing to say meanwhile.
+            self.heard = now;
+        }
+        if self.files.is_working() && now - self.worked >= WORKING {
+            self.worked = now;
+            let done = self.files.stored_bytes();
+            let said = self.control.say(&ToSender::Working { done });
+            said.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
+        }
         silence(now - self.heard, self.options)?;
         (self.tell)(RecvEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),

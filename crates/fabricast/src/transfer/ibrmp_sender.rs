@@ -10,14 +10,14 @@ use super::admission::Admission;
 use super::events::{FileFailure, Part, SendEvent, SendReport, State, Traffic};
 use super::objections::LATE;
 use super::plan::{Plan, group_address};
-use super::receiver_table::{Member, Stage};
+use super::receiver_table::{Member, Stage, storing_time};
 use super::telling::Sent;
 use super::{TICK, check};
 use crate::bootstrap::message::{Start, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{FILES_AT_ONCE_MAX, Late, ReachRule, SendOptions};
 use crate::error::{Error, exit};
-use crate::ibrmp::{self, FileSender, Noticed, OVERHEAD, SenderPlan};
+use crate::ibrmp::{self, FileSender, Noticed, OVERHEAD, SenderPlan, SentFiles};
 use crate::net::Clock;
 use crate::object::SourceSet;
 use crate::setting::{FILES_AT_ONCE, PATIENCE, REACH};
@@ -26,7 +26,7 @@ use crate::transport::Transport;
 
 /// Control messages that are handled in one step, so that they do not hold up the data.
 const HEARD: usize = 256;
-/// The least patience with a receiver that proves and stores its files after the last one.
+/// The least patience with a receiver that says nothing after the last file.
 const PATIENCE_LAST: Duration = Duration::from_secs(60);
 
 /// Whether this is the name of P3's protocol, which has no variants.
@@ -72,8 +72,8 @@ pub struct IbrmpSender<'a> {
     clock: Clock,
     /// Whether the files are being multicast: every receiver of the start is ready, or too slow.
     is_sending: bool,
-    /// Whether the receivers were told that there are no more files.
-    is_over: bool,
+    /// When the receivers were told that there are no more files.
+    over: Option<Instant>,
     failed: Vec<FileFailure>,
     failed_files: BTreeSet<u32>,
     /// What a receiver lacks, in words, for its line of the table.
@@ -106,7 +106,7 @@ impl<'a> IbrmpSender<'a> {
             tell,
             clock: Clock(now),
             is_sending: false,
-            is_over: false,
+            over: None,
             failed: Vec::new(),
             failed_files: BTreeSet::new(),
             lacks: BTreeMap::new(),
@@ -160,22 +160,17 @@ impl<'a> IbrmpSender<'a> {
         if !self.is_sending {
             self.is_sending = !self.admission.members.iter().any(joins);
         }
-        if !self.is_over && self.files.is_over() {
-            self.is_over = true;
-            let last = self.last();
+        if self.over.is_none() && self.files.is_over() {
+            let now = Instant::now();
+            self.over = Some(now);
             for member in &mut self.admission.members {
                 if matches!(member.stage, Stage::Joining | Stage::Receiving) {
                     member.knows_end = true;
-                    member.heard = Instant::now();
-                    self.admission.rendezvous.say(member.peer, last.clone());
+                    member.heard = now;
+                    let last = ToReceiver::Last(self.files.last_words(member.peer));
+                    self.admission.rendezvous.say(member.peer, last);
                 }
             }
-        }
-    }
-
-    fn last(&self) -> ToReceiver {
-        ToReceiver::Last {
-            file: self.files.last_file(),
         }
     }
 
@@ -204,13 +199,12 @@ impl<'a> IbrmpSender<'a> {
                     spoken(self.options.file_timeout)
                 );
                 let path = ToldPath::from(&*path);
-                for peer in &lacking {
-                    self.lacks.entry(*peer).or_insert_with(|| words.clone());
+                let receivers = lacking.len();
+                (self.tell)(SendEvent::Expired { path, receivers });
+                for peer in lacking {
+                    self.lacks.entry(peer).or_insert_with(|| words.clone());
+                    self.drop_silent(peer, &words);
                 }
-                (self.tell)(SendEvent::Expired {
-                    path,
-                    receivers: lacking.len(),
-                });
             }
             Noticed::Broken(peer, why) => {
                 if let Some(at) = self.peer(peer) {
@@ -219,6 +213,19 @@ impl<'a> IbrmpSender<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Drops a receiver that lacks a file which has expired now, if it has said nothing since the
+    /// multicast of the file ended, and for the patience. Otherwise each later file would wait for
+    /// it as long.
+    fn drop_silent(&mut self, peer: PeerKey, words: &str) {
+        let limit = self.options.file_timeout.max(self.options.patience);
+        if let Some(at) = self.peer(peer)
+            && self.admission.members[at].heard.elapsed() >= limit
+        {
+            let reason = format!("it said nothing for {}, and {words}", spoken(limit));
+            self.fail(at, State::Dropped, exit::REFUSED, reason);
+        }
     }
 
     fn peer(&self, peer: PeerKey) -> Option<usize> {
@@ -299,6 +306,8 @@ impl<'a> IbrmpSender<'a> {
         let peer = member.peer;
         match (message, &member.stage) {
             (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
+            // It has been heard, which is all that this is for.
+            (ToSender::Working { .. }, Stage::Receiving) => {}
             (ToSender::Stored { file, proof }, Stage::Receiving) => {
                 if !self.files.stored(peer, file, &proof) {
                     let reason = "it says that it has a file, and its proof is wrong: what it read \
@@ -384,15 +393,25 @@ impl<'a> IbrmpSender<'a> {
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
             let silent = now.duration_since(member.heard);
-            let (limit, what) = match member.stage {
-                Stage::Joining => (patience, "it was not ready to receive"),
-                Stage::Receiving if member.knows_end => (
-                    patience.max(PATIENCE_LAST),
-                    "all files were sent, and it said nothing",
-                ),
+            let mut waits = match member.stage {
+                Stage::Joining => vec![(silent, patience, "it was not ready to receive")],
+                Stage::Receiving => {
+                    let said = "all files were sent, and it said nothing";
+                    let storing = "all files were sent, and it proved and stored them";
+                    let most = storing_time(patience, self.files.offered(member.peer));
+                    let over = self.over.filter(|_| member.knows_end);
+                    over.map_or(vec![], |over| {
+                        let since = now.duration_since(over);
+                        vec![
+                            (silent, patience.max(PATIENCE_LAST), said),
+                            (since, most, storing),
+                        ]
+                    })
+                }
                 _ => continue,
-            };
-            if silent > limit {
+            }
+            .into_iter();
+            if let Some((_, limit, what)) = waits.find(|(lasted, limit, _)| lasted > limit) {
                 let reason = format!("{what} for {} ({PATIENCE})", spoken(limit));
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
@@ -449,6 +468,7 @@ impl<'a> IbrmpSender<'a> {
 pub fn open(
     admission: &mut Admission<'_>,
     set: &Arc<SourceSet>,
+    sent: Arc<SentFiles>,
     session: u64,
     options: &SendOptions,
 ) -> Result<(FileSender, Plan), Error> {
@@ -468,7 +488,7 @@ pub fn open(
         timeout: options.file_timeout,
         rate: options.rate,
     };
-    let files = FileSender::new(net, &group, set.clone(), plan)?;
+    let files = FileSender::new(net, &group, set.clone(), sent, plan)?;
     let nodes = admission.members.iter().map(|m| m.node);
     let start = Start {
         group: Some(group),

@@ -104,6 +104,11 @@ pub struct Work {
     moved: Instant,
 }
 
+/// How long a receiver may take to prove and store so many bytes.
+pub fn storing_time(patience: Duration, total: u64) -> Duration {
+    patience.max(PATIENCE_FLUSHING) + Duration::from_secs(total / STORING_SPEED_MIN)
+}
+
 impl Work {
     /// Starts with the receiver's first word that it is at work.
     pub fn begun(now: Instant, done: u64) -> Work {
@@ -132,7 +137,7 @@ impl Work {
             true => flushing,
             false => storing,
         };
-        let all = flushing + Duration::from_secs(total / STORING_SPEED_MIN);
+        let all = storing_time(patience, total);
         let since = |t| now.duration_since(t);
         [
             Wait::new(Wait::STANDS, since(self.heard), storing),

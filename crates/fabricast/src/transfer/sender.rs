@@ -12,8 +12,10 @@ use super::events::{SendEvent, SendFailure, SendReport};
 use super::ibrmp_sender::{self, IbrmpSender};
 use super::plan::open;
 use super::sender_session::SenderSession;
+use crate::bootstrap::Blocks;
 use crate::config::{SendOptions, Slow};
 use crate::error::Error;
+use crate::ibrmp::SentFiles;
 use crate::net::random;
 use crate::object::{PackIndex, SourceSet};
 use crate::setting::SLOW;
@@ -86,15 +88,20 @@ pub fn send(
     }
     let set = Arc::new(set);
     let index = Arc::new(PackIndex::new(set.clone()));
+    let sent = Arc::new(SentFiles::new(set.clone()));
+    let blocks: Arc<dyn Blocks> = match is_ibrmp {
+        true => sent.clone(),
+        false => index.clone(),
+    };
     let session = random()?;
     let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
-    let (s, i, w) = (set.clone(), index.clone(), waker.clone());
-    let mut admission = Admission::open(s, i, session, options, w, tell)?;
+    let (s, w) = (set.clone(), waker.clone());
+    let mut admission = Admission::open(s, blocks, session, options, w, tell)?;
     if let Err(error) = admission.gather(tell) {
         return Err(failure(error, admission));
     }
     if is_ibrmp {
-        let opened = match ibrmp_sender::open(&mut admission, &set, session, options) {
+        let opened = match ibrmp_sender::open(&mut admission, &set, sent, session, options) {
             Ok(opened) => opened,
             Err(error) => return Err(failure(error, admission)),
         };

@@ -129,6 +129,9 @@ mod tests {
             ruled(Ruling::Open),
             [
                 "p2-curves",
+                "p3-flat",
+                "p3-files-unicast",
+                "p3-loss-sum",
                 "p3-multicast-98",
                 "p3-latency",
                 "p4-libraries",

@@ -92,6 +92,20 @@ impl Holes {
         Some(Arrival { write, skipped })
     }
 
+    /// The holes, in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.holes.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// Forgets all that lies behind `len`, which is the end from then on.
+    pub fn truncate(&mut self, len: u64) {
+        self.holes.split_off(&len);
+        if let Some(mut last) = self.holes.last_entry() {
+            *last.get_mut() = len.min(*last.get());
+        }
+        self.high = self.high.min(len);
+    }
+
     /// Everything before `len` has been sent: what follows `high` becomes a hole. Returns it.
     pub fn end(&mut self, len: u64) -> Option<Range<u64>> {
         let hole = self.high..len;
@@ -137,6 +151,7 @@ mod tests {
         fn agrees_with_flags(
             arrivals in proptest::collection::vec((0u64..60, 1u64..20, any::<bool>()), 0..40),
             len in 80u64..100,
+            cut in 0u64..100,
         ) {
             let mut holes = Holes::default();
             let (mut here, mut high) = ([false; 100], 0);
@@ -164,6 +179,14 @@ mod tests {
                     prop_assert_eq!(holes.missing(&(at..at + 1)).is_none(), here[at as usize]);
                 }
             }
+            let lacks = |holes: &Holes, at| holes.iter().any(|hole| hole.contains(&at));
+            let mut shorter = holes.clone();
+            shorter.truncate(cut);
+            shorter.invariants();
+            for at in 0..100 {
+                prop_assert_eq!(lacks(&shorter, at), at < cut && lacks(&holes, at));
+            }
+            prop_assert_eq!(shorter.end(cut), (high < cut).then_some(high..cut));
             prop_assert_eq!(holes.end(len), Some(high..len));
             holes.invariants();
         }

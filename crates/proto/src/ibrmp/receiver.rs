@@ -61,8 +61,11 @@ pub enum Failure {
     Timeout,
     /// The sender has opened another file in the slot, so it has closed this one.
     Replaced,
-    /// Messages about the file contradict each other: its length differs between BOF and EOF, or
-    /// there are bytes behind its end.
+    /// The reliable channel has named an older file in the slot. So what multicast has told of this
+    /// one counts as forged. If the channel was late, the file's EOF opens it again.
+    Forged,
+    /// What came by the reliable channel contradicts itself: the file's length differs between BOF
+    /// and EOF, or there are bytes behind its end.
     Contradiction,
     /// The reliable channel has ended.
     Disconnected,
@@ -81,22 +84,35 @@ pub enum ReceiverOutput {
     Wait,
 }
 
+/// The way by which a message has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Anybody on the network may have sent it.
+    Multicast,
+    /// The sender has sent it.
+    Channel,
+}
+
 /// A file that is not complete yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct File {
     holes: Holes,
-    /// Length by BOF or EOF, whichever came first.
+    /// Length by the channel.
     len: Option<u64>,
+    /// Length by a BOF that came by multicast.
+    heard_len: Option<u64>,
     bof: bool,
     eof: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Slot {
-    /// The newest file of which the receiver has heard in this slot.
-    newest: FileId,
-    /// The newest file, if it is under way.
-    file: Option<File>,
+    /// The newest file that the channel has named, or that was under way here and could not be
+    /// stored. The slot has no older file any more.
+    named: Option<FileId>,
+    /// The file that is under way. Unless it is the one that is named, only multicast has told of
+    /// it.
+    open: Option<(FileId, File)>,
 }
 
 /// A request in the wait-list of the channel.
@@ -119,6 +135,11 @@ enum RequestKind {
 /// The driver passes in every message, then executes the outputs of [`Receiver::poll`] up to
 /// [`ReceiverOutput::Wait`]. Every hole is requested once: the reliable channel loses neither the
 /// request nor the answer.
+///
+/// Multicast proves nothing, since anybody on the network can send it. What contradicts the channel
+/// counts as lost. Forged messages may make the receiver request what the sender ignores, such as
+/// bytes of a file that is not open yet. Then [`Receiver::repeat`] requests again what is missing.
+/// Only a proof of the whole file shows that its bytes are right; the driver has that.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
@@ -145,14 +166,15 @@ impl Receiver {
     /// Returns the bytes that the driver writes, out of those that the message carries.
     pub fn multicast(&mut self, message: &Message) -> Option<Extent> {
         let (fd, file) = (message.fd, message.file);
-        match message.body {
-            Body::Bof { .. } => {
-                self.open(fd, file);
-            }
-            Body::Data { .. } => self.open_without_bof(fd, file),
+        let is_bof = match message.body {
+            Body::Bof { .. } => true,
+            Body::Data { .. } => false,
             _ => return None,
+        };
+        if self.may_open(fd, file) {
+            self.open(fd, file, is_bof);
         }
-        self.take(message)
+        self.take(message, Way::Multicast)
     }
 
     /// A message has arrived by the reliable channel. Returns the bytes that the driver writes, out
@@ -165,14 +187,21 @@ impl Receiver {
         self.channel.received()?;
         self.channel.processed(1);
         match message.body {
-            Body::Bof { .. } | Body::Data { .. } => Ok(self.take(message)),
+            Body::Bof { .. } | Body::Data { .. } => {
+                if self.file(fd, file).is_some() {
+                    self.name(fd, file);
+                }
+                Ok(self.take(message, Way::Channel))
+            }
             Body::Eof { len } => {
-                self.open_without_bof(fd, file);
+                if self.name(fd, file) && self.file(fd, file).is_none() {
+                    self.open(fd, file, false);
+                }
                 self.end(fd, file, len);
                 Ok(None)
             }
             Body::FileTimeout => {
-                self.note(fd, file);
+                self.name(fd, file);
                 self.fail(fd, file, Failure::Timeout);
                 Ok(None)
             }
@@ -191,13 +220,42 @@ impl Receiver {
     /// The driver cannot store the file. The receiver ignores it from now on, and the sender's
     /// timeout counts it as unfinished here.
     pub fn abandon(&mut self, fd: Fd, file: FileId) {
-        self.close(fd, file);
+        if self.close(fd, file)
+            && let Some(slot) = self.slots.get_mut(&fd)
+        {
+            slot.named = slot.named.max(Some(file));
+        }
+    }
+
+    /// Requests again what the files lack whose multicast has ended, except those for which
+    /// requests still wait. The driver calls this when nothing has come by the channel for so long
+    /// that the sender must have ignored requests.
+    pub fn repeat(&mut self) {
+        let mut lacking = Vec::new();
+        for (&fd, slot) in &self.slots {
+            let Some((file, open)) = slot.open.as_ref().filter(|(_, open)| open.eof) else {
+                continue;
+            };
+            let mut waiting = self.channel.waiting();
+            if waiting.any(|request| (request.fd, request.file) == (fd, *file)) {
+                continue;
+            }
+            lacking.extend((!open.bof).then_some((fd, *file, RequestKind::Bof)));
+            let holes = open.holes.iter().map(RequestKind::Data);
+            lacking.extend(holes.map(|hole| (fd, *file, hole)));
+        }
+        for (fd, file, kind) in lacking {
+            self.request(fd, file, kind);
+        }
     }
 
     /// The reliable channel has ended: no file that is under way will be complete.
     pub fn disconnected(&mut self) {
-        let open = self.slots.iter().filter(|(_, slot)| slot.file.is_some());
-        let open: Vec<(Fd, FileId)> = open.map(|(&fd, slot)| (fd, slot.newest)).collect();
+        let open = self.slots.iter().filter_map(|(&fd, slot)| {
+            let (file, _) = slot.open.as_ref()?;
+            Some((fd, *file))
+        });
+        let open: Vec<(Fd, FileId)> = open.collect();
         for (fd, file) in open {
             self.fail(fd, file, Failure::Disconnected);
         }
@@ -215,7 +273,7 @@ impl Receiver {
         let slots = &self.slots;
         let message = self.channel.next(|request| {
             let (fd, file) = (request.fd, request.file);
-            let open = slots.get(&fd).and_then(|slot| slot.file.as_ref());
+            let open = slots.get(&fd).and_then(|slot| slot.file(file));
             let body = match &request.kind {
                 RequestKind::Done => Body::TransferDone,
                 // What the request is for may have arrived while the request waited.
@@ -248,7 +306,7 @@ impl Receiver {
     pub fn open_files(&self) -> usize {
         self.slots
             .values()
-            .filter(|slot| slot.file.is_some())
+            .filter(|slot| slot.open.is_some())
             .count()
     }
 
@@ -260,60 +318,77 @@ impl Receiver {
         // The EOF makes one hole more, and one request more, for each file.
         assert!(self.holes <= self.config.holes_max + slots);
         assert!(self.waiting() <= self.config.holes_max + 3 * slots);
-        let files = self.slots.values().filter_map(|slot| slot.file.as_ref());
+        let files = self.slots.values().filter_map(|slot| slot.open.as_ref());
         let mut holes = 0;
-        for file in files {
+        for (_, file) in files {
             file.holes.invariants();
             holes += file.holes.count();
             assert!(!is_complete(file), "a complete file is open");
         }
         assert_eq!(holes, self.holes);
         for request in self.channel.waiting() {
-            assert_eq!(self.slots[&request.fd].newest, request.file);
+            let is_open = self.slots[&request.fd].file(request.file).is_some();
+            assert_eq!(is_open, request.kind != RequestKind::Done);
         }
     }
 
-    /// Notes that a slot has a newer file, if it has. The older one is closed then.
-    fn note(&mut self, fd: Fd, file: FileId) -> bool {
-        let newest = self.slots.get(&fd).map(|slot| slot.newest);
-        let falls = newest.is_some_and(|newest| file <= newest);
-        let is_old = falls && !(mutant::active(Mutant::FileIdsFall) && newest != Some(file));
-        if is_old || file < self.config.first || fd.0 >= self.config.slots {
+    /// Whether the receiver takes part in a file of this slot.
+    fn is_mine(&self, fd: Fd, file: FileId) -> bool {
+        file >= self.config.first && fd.0 < self.config.slots
+    }
+
+    /// Whether a file is newer than all that the channel has named in its slot.
+    fn is_newer(&self, fd: Fd, file: FileId) -> bool {
+        let named = self.slots.get(&fd).and_then(|slot| slot.named);
+        let is_believed = mutant::active(Mutant::FileIdsFall) && named != Some(file);
+        named < Some(file) || is_believed
+    }
+
+    /// Whether a message by multicast opens its file. It ends no other file of the slot: if the
+    /// file is one of the sender's, its EOF will do that.
+    fn may_open(&self, fd: Fd, file: FileId) -> bool {
+        let slot = self.slots.get(&fd);
+        let is_free = slot.is_none_or(|slot| slot.open.is_none());
+        let ends_others = mutant::active(Mutant::MulticastReplaces)
+            && slot.is_some_and(|slot| slot.open.as_ref().is_some_and(|(open, _)| *open < file));
+        self.is_mine(fd, file) && self.is_newer(fd, file) && (is_free || ends_others)
+    }
+
+    /// The channel has named a file of a slot. If it is newer than what the channel has named
+    /// before, another one that is under way in the slot ends, and with it what is to be said of
+    /// it, which the sender would ignore. Says whether it is newer.
+    fn name(&mut self, fd: Fd, file: FileId) -> bool {
+        if !self.is_mine(fd, file) || !self.is_newer(fd, file) {
             return false;
         }
-        if let Some(newest) = newest {
-            self.fail(fd, newest, Failure::Replaced);
+        let slot = self.slots.entry(fd).or_default();
+        slot.named = Some(file);
+        let other = slot.open.as_ref().map(|(other, _)| *other);
+        if let Some(other) = other.filter(|&other| other != file) {
+            let is_older = other < file;
+            let why = if is_older {
+                Failure::Replaced
+            } else {
+                Failure::Forged
+            };
+            self.fail(fd, other, why);
         }
-        // What is still said about the older file would be ignored by the sender.
-        self.channel.retain(|request| request.fd != fd);
-        let slot = Slot {
-            newest: file,
-            file: None,
-        };
-        self.slots.insert(fd, slot);
+        self.channel
+            .retain(|request| request.fd != fd || request.file == file);
         true
     }
 
-    /// Opens a file if it is newer than all that the receiver has heard of in the slot. Says
-    /// whether it is.
-    fn open(&mut self, fd: Fd, file: FileId) -> bool {
-        if !self.note(fd, file) {
-            return false;
+    /// Opens a file. Unless its first message is the BOF, that is lost (Table I).
+    fn open(&mut self, fd: Fd, file: FileId, is_bof: bool) {
+        let slot = self.slots.entry(fd).or_default();
+        let other = slot.open.as_ref().map(|(other, _)| *other);
+        if let Some(other) = other {
+            self.fail(fd, other, Failure::Replaced);
         }
         if let Some(slot) = self.slots.get_mut(&fd) {
-            slot.file = Some(File {
-                holes: Holes::default(),
-                len: None,
-                bof: false,
-                eof: false,
-            });
+            slot.open = Some((file, File::default()));
         }
-        true
-    }
-
-    /// Opens a file by a message that follows the BOF, which is lost if the file is new (Table I).
-    fn open_without_bof(&mut self, fd: Fd, file: FileId) {
-        if self.open(fd, file) {
+        if !is_bof {
             self.request(fd, file, RequestKind::Bof);
         }
     }
@@ -321,7 +396,8 @@ impl Receiver {
     /// The file, if it is under way.
     fn file(&mut self, fd: Fd, file: FileId) -> Option<&mut File> {
         let slot = self.slots.get_mut(&fd)?;
-        slot.file.as_mut().filter(|_| slot.newest == file)
+        let (_, open) = slot.open.as_mut().filter(|(open, _)| *open == file)?;
+        Some(open)
     }
 
     fn request(&mut self, fd: Fd, file: FileId, kind: RequestKind) {
@@ -329,30 +405,35 @@ impl Receiver {
     }
 
     /// Takes in a BOF or a DATA message of a file that is under way.
-    fn take(&mut self, message: &Message) -> Option<Extent> {
+    fn take(&mut self, message: &Message, way: Way) -> Option<Extent> {
         let (fd, file) = (message.fd, message.file);
         match &message.body {
             Body::Bof { len, name } => {
-                self.bof(fd, file, *len, name);
+                self.bof(fd, file, (*len, name), way);
                 None
             }
             Body::Data { offset, len } => {
                 let range = *offset..*offset + u64::from(*len);
-                let range = self.data(fd, file, range)?;
+                let range = self.data(fd, file, range, way)?;
                 Some(Extent { fd, file, range })
             }
             _ => None,
         }
     }
 
-    fn bof(&mut self, fd: Fd, file: FileId, len: u64, name: &Name) {
+    fn bof(&mut self, fd: Fd, file: FileId, (len, name): (u64, &Name), way: Way) {
         let Some(open) = self.file(fd, file).filter(|open| !open.bof) else {
             return;
         };
-        open.bof = true;
-        if !self.is_len(fd, file, len) {
-            return;
+        match (way, open.len) {
+            (Way::Multicast, Some(known)) if known != len => return,
+            (Way::Multicast, _) => open.heard_len = Some(len),
+            (Way::Channel, Some(known)) if known != len => {
+                return self.fail(fd, file, Failure::Contradiction);
+            }
+            (Way::Channel, _) => open.len = Some(len),
         }
+        open.bof = true;
         let name = name.clone();
         let event = ReceiverEvent::Announced {
             fd,
@@ -364,13 +445,23 @@ impl Receiver {
         self.finish(fd, file);
     }
 
-    fn data(&mut self, fd: Fd, file: FileId, range: Range<u64>) -> Option<Range<u64>> {
+    fn data(&mut self, fd: Fd, file: FileId, range: Range<u64>, way: Way) -> Option<Range<u64>> {
         let limit = self.config.holes_max;
         let has_room = self.holes < limit && self.waiting() < limit;
         let open = self.file(fd, file)?;
-        if open.len.is_some_and(|len| range.end > len) {
-            self.fail(fd, file, Failure::Contradiction);
-            return None;
+        match way {
+            Way::Multicast => {
+                let len = open.len.or(open.heard_len);
+                if len.is_some_and(|len| range.end > len) {
+                    return None;
+                }
+            }
+            Way::Channel => {
+                if open.len.is_some_and(|len| range.end > len) {
+                    self.fail(fd, file, Failure::Contradiction);
+                    return None;
+                }
+            }
         }
         let before = open.holes.count();
         let arrival = open.holes.arrive(range, has_room)?;
@@ -383,37 +474,25 @@ impl Receiver {
         Some(arrival.write)
     }
 
+    /// The EOF states the file's length. What multicast has told beyond it was forged.
     fn end(&mut self, fd: Fd, file: FileId, len: u64) {
         let Some(open) = self.file(fd, file).filter(|open| !open.eof) else {
             return;
         };
         open.eof = true;
-        if !self.is_len(fd, file, len) {
-            return;
+        if *open.len.get_or_insert(len) != len {
+            return self.fail(fd, file, Failure::Contradiction);
         }
-        let Some(open) = self.file(fd, file) else {
-            return;
-        };
+        let before = open.holes.count();
+        open.holes.truncate(len);
         let forgets = mutant::active(Mutant::EndMakesNoHole);
         let hole = if forgets { None } else { open.holes.end(len) };
-        self.holes += usize::from(hole.is_some());
+        let after = open.holes.count();
+        self.holes = self.holes + after - before;
         if let Some(hole) = hole {
             self.request(fd, file, RequestKind::Data(hole));
         }
         self.finish(fd, file);
-    }
-
-    /// Notes the length that a BOF or an EOF states. If it contradicts the file, the file fails.
-    fn is_len(&mut self, fd: Fd, file: FileId, len: u64) -> bool {
-        let Some(open) = self.file(fd, file) else {
-            return false;
-        };
-        let known = *open.len.get_or_insert(len);
-        let agrees = known == len && open.holes.high() <= len;
-        if !agrees {
-            self.fail(fd, file, Failure::Contradiction);
-        }
-        agrees
     }
 
     /// Sends TRANSFER_DONE if the file is complete.
@@ -439,15 +518,29 @@ impl Receiver {
         let holes = open.holes.count();
         self.holes -= holes;
         if let Some(slot) = self.slots.get_mut(&fd) {
-            slot.file = None;
+            slot.open = None;
         }
-        self.channel.retain(|request| request.fd != fd);
+        self.channel
+            .retain(|request| (request.fd, request.file) != (fd, file));
         true
+    }
+}
+
+impl Slot {
+    /// The file, if it is under way.
+    fn file(&self, file: FileId) -> Option<&File> {
+        let (open, state) = self.open.as_ref()?;
+        (*open == file).then_some(state)
     }
 }
 
 /// Whether the BOF, all bytes and the EOF are here.
 fn is_complete(file: &File) -> bool {
-    let is_told = file.eof || mutant::active(Mutant::DoneBeforeEof);
-    is_told && file.bof && file.holes.count() == 0 && file.len == Some(file.holes.high())
+    let is_early = mutant::active(Mutant::DoneBeforeEof);
+    let len = match is_early {
+        true => file.len.or(file.heard_len),
+        false => file.len,
+    };
+    let is_told = file.eof || is_early;
+    is_told && file.bof && file.holes.count() == 0 && len == Some(file.holes.high())
 }

@@ -27,13 +27,18 @@ pub struct SenderConfig {
 pub struct ReceiverId(pub u64);
 
 /// The admission of a receiver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Joined {
     /// The receiver's name.
     pub receiver: ReceiverId,
     /// The first file that the receiver takes part in. The driver tells the receiver before it
     /// sends anything else by the reliable channel ([`super::ReceiverConfig::first`]).
     pub first: FileId,
+    /// The files that are multicast now. Beside them, the receiver takes part in all files from
+    /// `next` on; all others are closed to it.
+    pub open: Vec<FileId>,
+    /// The file that opens next.
+    pub next: FileId,
 }
 
 /// Why a file cannot be opened.
@@ -110,10 +115,15 @@ struct Share {
     is_done: bool,
     /// FILE_TIMEOUT has been put in the wait-list, once and for all.
     is_timeout_sent: bool,
-    has_requested_bof: bool,
-    /// Bytes that the receiver has requested. One that keeps the rules requests none twice.
+    /// How often the sender has answered BOF_REQUEST.
+    bofs: u64,
+    /// Bytes that the sender has answered or is to answer.
     requested: u64,
 }
+
+/// How often a receiver gets each byte and the BOF by the channel, on average. One that keeps the
+/// rules requests nothing twice, unless forged multicast has made it request what was ignored.
+const ANSWERS_MAX: u64 = 2;
 
 /// A response in the wait-list of a channel.
 #[derive(Clone, Debug)]
@@ -153,7 +163,7 @@ impl Peer {
             is_noted: false,
             is_done: false,
             is_timeout_sent: false,
-            has_requested_bof: false,
+            bofs: 0,
             requested: 0,
         })
     }
@@ -278,8 +288,10 @@ impl Sender {
             channel: Channel::new(self.config.credits),
             shares: Vec::new(),
         };
-        let multicast = self.turns.iter().map(|fd| self.files[fd].id);
-        let first = multicast.min().unwrap_or(self.slots.next_file());
+        let mut open: Vec<FileId> = self.turns.iter().map(|fd| self.files[fd].id).collect();
+        open.sort_unstable();
+        let next = self.slots.next_file();
+        let first = open.first().copied().unwrap_or(next);
         // Multicast messages of these files may still arrive. The receiver must not wait for an
         // EOF, which was sent before it came.
         for fd in (0..self.config.slots).map(Fd) {
@@ -301,7 +313,12 @@ impl Sender {
             }
         }
         self.peers.insert(receiver, peer);
-        Joined { receiver, first }
+        Joined {
+            receiver,
+            first,
+            open,
+            next,
+        }
     }
 
     /// A receiver has left, or its channel has failed. No file waits for it any more.
@@ -352,14 +369,19 @@ impl Sender {
         Some(message)
     }
 
-    /// A message has arrived by the reliable channel of a receiver.
+    /// A message has arrived by the reliable channel of a receiver. Returns the number of bytes
+    /// that the sender is going to send for it: what the rules forbid is ignored.
     ///
     /// # Errors
     /// [`ChannelError::NoCredit`] or [`ChannelError::Direction`]: the driver closes the channel and
     /// calls [`Sender::leave`].
-    pub fn channel(&mut self, receiver: ReceiverId, message: &Message) -> Result<(), ChannelError> {
+    pub fn channel(
+        &mut self,
+        receiver: ReceiverId,
+        message: &Message,
+    ) -> Result<u64, ChannelError> {
         let Some(peer) = self.peers.get_mut(&receiver) else {
-            return Ok(());
+            return Ok(0);
         };
         let (fd, file) = (message.fd, message.file);
         peer.channel.received()?;
@@ -373,25 +395,25 @@ impl Sender {
             _ => return Err(ChannelError::Direction),
         };
         let judgement = self.slots.judge(fd, file);
-        let is_answered = match (judgement, answer) {
+        let answered = match (judgement, answer) {
             (Judgement::Open, Some(kind)) => self.answer(receiver, fd, file, kind),
             (Judgement::Open, None) => {
                 self.done(receiver, fd, file);
-                false
+                None
             }
             (Judgement::Closed, Some(_)) => {
                 peer.time_out(fd, file);
-                false
+                None
             }
-            (Judgement::Closed, None) | (Judgement::Ignored, _) => false,
+            (Judgement::Closed, None) | (Judgement::Ignored, _) => None,
         };
         if let Some(peer) = self.peers.get_mut(&receiver) {
-            peer.channel.processed(u32::from(!is_answered));
+            peer.channel.processed(u32::from(answered.is_none()));
             if peer.is_ready() {
                 self.ready.insert(receiver);
             }
         }
-        Ok(())
+        Ok(answered.unwrap_or(0))
     }
 
     /// An accumulated ACK has arrived by the reliable channel of a receiver.
@@ -549,18 +571,21 @@ impl Sender {
         }
     }
 
-    /// Answers a request for an open file, unless the rules forbid it. Says whether the answer has
-    /// been put in the wait-list.
-    fn answer(&mut self, receiver: ReceiverId, fd: Fd, file: FileId, kind: ResponseKind) -> bool {
-        let (Some(peer), Some(open)) = (self.peers.get_mut(&receiver), self.files.get_mut(&fd))
-        else {
-            return false;
-        };
-        let share = peer.share(fd, file);
+    /// Puts the answer to a request for an open file in the wait-list. Returns the number of bytes
+    /// that it has; `None`: the rules forbid an answer.
+    fn answer(
+        &mut self,
+        receiver: ReceiverId,
+        fd: Fd,
+        file: FileId,
+        kind: ResponseKind,
+    ) -> Option<u64> {
+        let (peer, open) = (self.peers.get_mut(&receiver)?, self.files.get_mut(&fd)?);
+        let share = *peer.share(fd, file);
         if matches!(open.phase, Phase::Ended(_)) && !share.is_noted {
             // The receiver came after the EOF. For it, the file is closed.
             peer.time_out(fd, file);
-            return false;
+            return None;
         }
         if let Phase::Ended(deadline) = open.phase
             && mutant::active(Mutant::TimeoutRenewed)
@@ -570,18 +595,39 @@ impl Sender {
             self.deadlines.insert((deadline, fd));
             open.phase = Phase::Ended(deadline);
         }
-        let is_allowed = match kind {
-            ResponseKind::Data { offset, end } => {
-                share.requested = share.requested.saturating_add(end - offset);
-                end <= open.len && share.requested <= open.len
-            }
-            _ => !std::mem::replace(&mut share.has_requested_bof, true),
+        let ahead = mutant::active(Mutant::AnswersAhead);
+        // What has not been multicast yet is not lost.
+        let (has_bof, multicast) = match open.phase {
+            _ if ahead => (true, open.len),
+            Phase::Bof => (false, 0),
+            Phase::Data(next) => (true, next),
+            Phase::Ended(_) => (true, open.len),
         };
-        let is_allowed = is_allowed && !share.is_done;
-        if is_allowed {
-            peer.respond(fd, file, kind);
+        if share.is_done || !has_bof {
+            return None;
         }
-        is_allowed
+        let share = peer.share(fd, file);
+        let (kind, bytes) = match kind {
+            ResponseKind::Data { offset, end } => {
+                let end = end.min(multicast);
+                let bytes = end.checked_sub(offset).filter(|&bytes| bytes > 0)?;
+                let requested = share.requested.saturating_add(bytes);
+                if requested > open.len.saturating_mul(ANSWERS_MAX) {
+                    return None;
+                }
+                share.requested = requested;
+                (ResponseKind::Data { offset, end }, bytes)
+            }
+            other => {
+                if share.bofs == ANSWERS_MAX {
+                    return None;
+                }
+                share.bofs += 1;
+                (other, 0)
+            }
+        };
+        peer.respond(fd, file, kind);
+        Some(bytes)
     }
 
     /// A receiver has all of an open file.

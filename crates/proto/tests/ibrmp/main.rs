@@ -1,6 +1,7 @@
-//! Tests of P3's protocol for files: each rule by itself, every loss of a small world, random
-//! worlds.
+//! Tests of P3's protocol for files: each rule by itself, forged messages, every loss of a small
+//! world, random worlds.
 
+mod forgeries;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod rules;

@@ -4,12 +4,13 @@
 
 use fabricast_proto::mutant::{self, Mutant};
 
+use crate::forgeries;
 use crate::rules;
 use crate::seeds::caught;
 use crate::worlds;
 
 /// Number of seeds within which a defect must show.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1000;
 
 /// The rule that each defect breaks.
 fn rule(mutant: Mutant) -> fn() {
@@ -30,6 +31,8 @@ fn rule(mutant: Mutant) -> fn() {
             rules::at_zero_credits_answers_wait_and_resume_in_order
         }
         Mutant::AckForEach => rules::one_ack_acknowledges_a_batch,
+        Mutant::MulticastReplaces => forgeries::a_forged_newer_file_ends_none,
+        Mutant::AnswersAhead => forgeries::what_was_never_multicast_is_not_answered,
         other => panic!("{other:?} is no defect of this protocol"),
     }
 }

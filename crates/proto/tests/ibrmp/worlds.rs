@@ -1,14 +1,16 @@
-//! Random worlds: several files in slots, losses, late joiners, leavers, expiry.
+//! Random worlds: several files in slots, losses, late joiners, leavers, expiry, forged multicast.
 //!
 //! `IBRMP_SEED=N cargo test -p fabricast-proto --test ibrmp one_seed -- --nocapture` runs one seed
 //! again and prints its messages.
 
-use fabricast_proto::ibrmp::{Credits, FileId, ReceiverId};
+use fabricast_proto::ibrmp::{Body, Credits, Fd, FileId, ReceiverId};
 use fabricast_proto::rng::Rng;
 
 use crate::seeds::{caught, variable};
 use crate::world::{BLOCK, End, Shape, TIMEOUT, World};
 
+/// The number of a file that no world has.
+const NEVER: u64 = 1000;
 /// Worlds of one run; the variable `IBRMP_SEEDS` asks for more.
 const SEEDS: u64 = 3000;
 
@@ -41,6 +43,7 @@ pub fn run(seed: u64, trace: bool) -> Result<Shown, String> {
     let expires = rng.chance(0.5);
     let comes_and_goes = rng.chance(0.5);
     let reorders = rng.chance(0.5);
+    let forges = rng.chance(0.3);
     let mut world = World::new(shape, 1 + rng.below(4) as usize);
     world.trace = trace;
     let files = 1 + rng.below(12);
@@ -84,6 +87,14 @@ pub fn run(seed: u64, trace: bool) -> Result<Shown, String> {
                 if !world.closed.contains_key(&file) {
                     world.abandon(fd, file);
                 }
+            }
+            99 if forges => {
+                // DATA of a file of the sender, or of one that there never is.
+                let fd = rng.below(u64::from(shape.slots)) as u16;
+                let newest = world.sender.tuple(Fd(fd)).0.map_or(1, |file| file.0);
+                let file = if rng.chance(0.5) { newest } else { NEVER };
+                let (offset, len) = (rng.below(40 * u64::from(BLOCK)), BLOCK);
+                world.forge(receiver, fd, file, Body::Data { offset, len });
             }
             _ => {}
         }

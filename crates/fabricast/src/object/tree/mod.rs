@@ -40,7 +40,7 @@ use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
 use self::ranges::Ranges;
 pub use self::surplus::DryRun;
-pub use self::unproven::UnprovenFile;
+pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, LEN_MAX, Secret, give_way, safe_name};
@@ -365,14 +365,7 @@ impl Tree {
                 _ => Err(absurd("it has several files for one name")),
             };
         }
-        let name = std::str::from_utf8(&self.entry(entry).name);
-        match name.ok().and_then(safe_name) {
-            Some(_) => Ok(()),
-            None => Err(Error::Usage(format!(
-                "the sender sends {:?}, which is no name for a file here",
-                String::from_utf8_lossy(&self.entry(entry).name)
-            ))),
-        }
+        check_name(&self.entry(entry).name)
     }
 
     /// Makes a directory, or checks that the place of another entry is free.
@@ -634,6 +627,17 @@ impl Tree {
             filled += len;
         }
         Ok(challenge.secret(&samples))
+    }
+}
+
+/// Checks that a file or directory at the top may have this name.
+fn check_name(name: &[u8]) -> Result<(), Error> {
+    match std::str::from_utf8(name).ok().and_then(safe_name) {
+        Some(_) => Ok(()),
+        None => Err(Error::Usage(format!(
+            "the sender sends {:?}, which is no name for a file here",
+            String::from_utf8_lossy(name)
+        ))),
     }
 }
 

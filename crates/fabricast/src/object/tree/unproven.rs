@@ -4,97 +4,201 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::slice;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::process::{getegid, geteuid};
+use rustix::fs::{self as sys, SeekFrom};
 
-use super::{Destination, Tree, WRITTEN, give_way};
+use super::partial::Partial;
+use super::{Destination, Tree, WRITTEN, check_name, disk, give_way, write_parts};
 use crate::error::Error;
 use crate::object::manifest::{Entry, Kind, Manifest, TOP};
-use crate::object::pack::Piece;
 
-/// Permissions of a file about which nothing is known, as far as the umask allows.
-const MODE: u16 = 0o666;
+/// The number of the only entry.
+const ENTRY: u32 = 0;
+/// What the file is called until it is proven.
+const NAMELESS: &[u8] = b"unproven";
 
-/// A file that is being received. It gets its name when it is proven; before that, it is removed
-/// when this value is dropped.
+/// What the sender says of a file beside its bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// Its name, unless the destination has one.
+    pub name: String,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Its permissions, with the set-id and sticky bits.
+    pub mode: u16,
+    /// When its bytes were changed, in seconds and nanoseconds since 1970.
+    pub mtime: (i64, u32),
+}
+
+/// A file that is being received, about which nothing is certain. It gets its name when it is
+/// proven. Before that, it is removed when this value is dropped.
 pub struct UnprovenFile {
-    tree: Tree,
-    len: u64,
+    tree: Box<Tree>,
+    partial: Partial,
+}
+
+fn manifest_of(entry: Entry) -> Result<Manifest, Error> {
+    let mut manifest = Manifest::default();
+    let added = manifest.add(entry);
+    added.map_err(|e| Error::Usage(format!("this file cannot be received: {e}")))?;
+    Ok(manifest)
 }
 
 impl UnprovenFile {
-    /// Makes a file of `len` bytes, which will be called `name` unless the destination has a name.
+    /// Makes an empty file.
     ///
     /// # Errors
-    /// The name cannot be used here, or is taken.
-    pub fn new(destination: Destination, name: &[u8], len: u64) -> Result<UnprovenFile, Error> {
-        let mut tree = Tree::new(destination)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default();
-        let mut manifest = Manifest::default();
-        let entry = Entry {
+    /// The system's.
+    pub fn new(destination: Destination) -> Result<UnprovenFile, Error> {
+        let mut tree = Box::new(Tree::new(destination)?);
+        tree.manifest = manifest_of(Entry {
             parent: TOP,
-            name: name.into(),
-            kind: Kind::File(len),
-            mode: MODE & !(tree.umask as u16),
-            mtime: now.as_secs() as i64,
-            mtime_ns: now.subsec_nanos(),
-            owner: (geteuid().as_raw(), getegid().as_raw()),
+            name: NAMELESS.into(),
+            kind: Kind::File(0),
+            mode: 0,
+            mtime: 0,
+            mtime_ns: 0,
+            owner: (u32::MAX, u32::MAX), // nobody: no receiver gives the file away
             attributes: BTreeMap::new(),
-        };
-        let added = manifest.add(entry);
-        added.map_err(|e| Error::Usage(format!("this file cannot be received: {e}")))?;
-        let mut page = Vec::new();
-        manifest.put_page(0, &mut page);
-        tree.add_page(&page)?;
-        let mut file = UnprovenFile { tree, len };
-        if len == 0 {
-            file.write(0, &[])?;
-        }
-        Ok(file)
+        })?;
+        tree.starts.push(0);
+        tree.done.push(true);
+        let partial = tree.create(ENTRY, true)?;
+        Ok(UnprovenFile { tree, partial })
     }
 
-    /// Its path once it is proven.
-    pub fn path(&self) -> PathBuf {
-        self.tree.path(0)
+    /// The path that a file of this name gets.
+    pub fn path(destination: &Destination, name: &str) -> PathBuf {
+        let own = destination.name.as_deref();
+        destination.root.join(own.unwrap_or(name.as_ref()))
     }
 
-    /// Writes bytes, each once.
-    pub fn write(&mut self, offset: u64, mut bytes: &[u8]) -> Result<(), Error> {
-        let piece = Piece::Bytes {
-            file: 0,
-            offset,
-            len: bytes.len() as u32,
-            last: offset + bytes.len() as u64 == self.len,
-        };
-        self.tree
-            .write_pieces(0, slice::from_ref(&piece), &mut bytes)
+    /// Writes bytes, over those that are there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let written = write_parts(&self.partial.file, bytes, offset);
+        written.map_err(|e| self.tree.error(ENTRY, "writing", e))
     }
 
-    /// The BLAKE3 hash of the file as it can be read back, all of whose bytes must be there.
-    pub fn hash(&self) -> Result<blake3::Hash, Error> {
-        let mut hasher = blake3::Hasher::new();
-        let Some(partial) = self.tree.batch.first() else {
-            return Err(super::absurd("it ends a file before all of it is there"));
-        };
-        let fails = |e| self.tree.error(0, "reading back", e);
-        rustix::fs::seek(partial.file.as_fd(), rustix::fs::SeekFrom::Start(0))
-            .map_err(|e| self.tree.error(0, "reading back", e))?;
+    /// Passes on the first `len` bytes of the file, as they can be read back. The file is as long
+    /// from then on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read_back(&mut self, len: u64, to: &mut dyn FnMut(&[u8])) -> Result<(), Error> {
+        let file = &self.partial.file;
+        let fails = |e: std::io::Error| self.tree.error(ENTRY, "reading back", e);
+        disk::set_len(file, len).map_err(|e| fails(e.into()))?;
+        sys::seek(file.as_fd(), SeekFrom::Start(0)).map_err(|e| fails(e.into()))?;
         let mut piece = vec![0; WRITTEN];
         loop {
             give_way();
-            match (&partial.file).read(&mut piece).map_err(fails)? {
-                0 => return Ok(hasher.finalize()),
-                n => hasher.update(&piece[..n]),
-            };
+            match (&*file).read(&mut piece).map_err(fails)? {
+                0 => return Ok(()),
+                n => to(&piece[..n]),
+            }
         }
     }
 
-    /// Flushes the file and gives it its name. It is proven now.
-    pub fn finish(mut self) -> Result<(), Error> {
-        self.tree.name_batch()?;
-        self.tree.finish()
+    /// Flushes the file, and gives it its name, permissions and time. It is proven now.
+    ///
+    /// # Errors
+    /// The name cannot be used here, or is taken; or the system's.
+    pub fn finish(self, metadata: &Metadata) -> Result<(), Error> {
+        let UnprovenFile { mut tree, partial } = self;
+        let name = match tree.destination.name {
+            Some(_) => NAMELESS,
+            None => metadata.name.as_bytes(),
+        };
+        check_name(name)?;
+        let entry = Entry {
+            name: name.into(),
+            kind: Kind::File(metadata.len),
+            mode: metadata.mode,
+            mtime: metadata.mtime.0,
+            mtime_ns: metadata.mtime.1,
+            ..tree.entry(ENTRY).clone()
+        };
+        tree.manifest = manifest_of(entry)?;
+        tree.make_place(ENTRY)?;
+        tree.set_metadata(ENTRY, tree.readable_mode(ENTRY), &partial.file)?;
+        tree.batch.push(partial);
+        tree.name_batch()?;
+        tree.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use super::*;
+    use crate::object::testing::scratch;
+
+    fn destination(root: PathBuf) -> Destination {
+        Destination {
+            root,
+            name: None,
+            overwrite: false,
+            sync: false,
+            is_tame: false,
+            is_privileged: false,
+            attributes: false,
+            deletes: false,
+        }
+    }
+
+    fn metadata(name: &str) -> Metadata {
+        Metadata {
+            name: name.into(),
+            len: 5,
+            mode: 0o640,
+            mtime: (1_000_000_000, 7),
+        }
+    }
+
+    #[test]
+    fn a_file_gets_its_name_permissions_and_time_when_it_is_proven() {
+        let dir = scratch();
+        let mut file = UnprovenFile::new(destination(dir.clone())).unwrap();
+        // Bytes may come again, and what lies behind the end was never sent.
+        file.write(3, b"xxxxxxxx").unwrap();
+        file.write(0, b"hel").unwrap();
+        file.write(2, b"llo").unwrap();
+        let mut read = Vec::new();
+        file.read_back(5, &mut |bytes| read.extend_from_slice(bytes))
+            .unwrap();
+        assert_eq!(read, b"hello");
+        file.finish(&metadata("f")).unwrap();
+        let there = std::fs::metadata(dir.join("f")).unwrap();
+        assert_eq!(there.permissions().mode() & 0o7777, 0o640);
+        assert_eq!(
+            (there.mtime(), there.mtime_nsec(), there.len()),
+            (1_000_000_000, 7, 5)
+        );
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_is_taken_or_none_is_refused_and_leaves_nothing() {
+        let dir = scratch();
+        std::fs::write(dir.join("taken"), "here").unwrap();
+        for (name, code) in [
+            ("taken", 1),
+            ("../x", 2),
+            ("", 2),
+            ("a/b", 2),
+            (".hidden", 2),
+        ] {
+            let mut file = UnprovenFile::new(destination(dir.clone())).unwrap();
+            file.read_back(5, &mut |_| ()).unwrap();
+            let error = file.finish(&metadata(name)).unwrap_err();
+            assert_eq!(error.exit_code(), code, "{name}: {error}");
+        }
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+        assert_eq!(std::fs::read(dir.join("taken")).unwrap(), b"here");
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

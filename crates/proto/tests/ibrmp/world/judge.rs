@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fabricast_proto::Time;
 use fabricast_proto::ibrmp::{
-    Body, Credits, Extent, Fd, FileId, Message, ReceiverEvent, ReceiverId, Type,
+    Body, Credits, Extent, Failure, Fd, FileId, Message, ReceiverEvent, ReceiverId, Type,
 };
 
 use super::{End, TIMEOUT};
@@ -41,6 +41,8 @@ struct Share {
     timeouts: u32,
     bof_requests: u32,
     dones: u32,
+    /// Whether the receiver has forgotten all of it once, and may request it again.
+    is_forgotten: bool,
 }
 
 /// Watches a world.
@@ -49,6 +51,10 @@ pub struct Judge {
     files: BTreeMap<FileId, File>,
     known: BTreeMap<ReceiverId, Known>,
     gone: BTreeSet<ReceiverId>,
+    /// Whether somebody forges multicast. Then receivers may request again.
+    pub is_forged: bool,
+    /// Files of which receivers have heard before they were opened.
+    foretold: BTreeSet<FileId>,
 }
 
 impl Judge {
@@ -59,6 +65,8 @@ impl Judge {
             files: BTreeMap::new(),
             known: BTreeMap::new(),
             gone: BTreeSet::new(),
+            is_forged: false,
+            foretold: BTreeSet::new(),
         }
     }
 
@@ -97,6 +105,11 @@ impl Judge {
             assert!(file.ended.is_none(), "{message:?} is multicast again");
             file.ended = Some((now, receivers));
         }
+    }
+
+    /// Whether the sender has opened this file, in this slot.
+    fn is_true(&self, fd: Fd, file: FileId) -> bool {
+        self.files.get(&file).is_some_and(|open| open.fd == fd)
     }
 
     fn share(&mut self, receiver: ReceiverId, file: FileId) -> &mut Share {
@@ -144,6 +157,8 @@ impl Judge {
         let file = &self.files[&message.file];
         let ended = file.ended.as_ref();
         let is_noted = ended.is_some_and(|(_, noted)| noted.contains(&receiver));
+        let multicast = file.multicast;
+        let is_foretold = self.foretold.contains(&message.file);
         let share = self.share(receiver, message.file);
         match message.body {
             Body::FileTimeout => {
@@ -151,11 +166,18 @@ impl Judge {
                 assert_eq!(share.timeouts, 1, "FILE_TIMEOUT again");
             }
             Body::Eof { .. } => assert!(is_noted, "EOF to a receiver that is not noted"),
-            Body::Bof { .. } => assert!(share.bof_requests > 0, "nobody has requested {message:?}"),
+            Body::Bof { .. } => assert!(
+                share.bof_requests > 0 || is_foretold,
+                "nobody has requested {message:?}"
+            ),
             Body::Data { offset, len } => {
                 let range = offset as usize..offset as usize + len as usize;
+                assert!(
+                    range.end as u64 <= multicast,
+                    "{message:?} is not multicast yet"
+                );
                 let all = share.requested[range].iter().all(|&requested| requested);
-                assert!(all, "nobody has requested {message:?}");
+                assert!(all || is_foretold, "nobody has requested {message:?}");
             }
             _ => panic!("the sender sends {message:?}"),
         }
@@ -164,17 +186,28 @@ impl Judge {
     /// A receiver sends by its channel.
     pub fn receiver_sends(&mut self, receiver: ReceiverId, message: &Message) {
         self.spend(receiver, true);
+        if !self.is_true(message.fd, message.file) {
+            assert!(self.is_forged, "there is no such file: {message:?}");
+            self.foretold.insert(message.file);
+            return;
+        }
+        let is_forged = self.is_forged;
         let share = self.share(receiver, message.file);
+        let may_repeat = is_forged || share.is_forgotten;
         match message.body {
             Body::BofRequest => {
                 share.bof_requests += 1;
-                assert_eq!(share.bof_requests, 1, "BOF_REQUEST again");
+                assert!(share.bof_requests == 1 || may_repeat, "BOF_REQUEST again");
                 assert!(!share.is_announced, "the BOF is here");
             }
             Body::DataRequest { offset, len } => {
                 for at in offset as usize..(offset + len) as usize {
-                    assert!(!share.requested[at], "byte {at} is requested again");
-                    share.requested[at] = true;
+                    let Some(requested) = share.requested.get_mut(at) else {
+                        assert!(is_forged, "byte {at} lies behind the end");
+                        break;
+                    };
+                    let is_again = std::mem::replace(requested, true);
+                    assert!(!is_again || may_repeat, "byte {at} is requested again");
                 }
             }
             Body::TransferDone => {
@@ -204,18 +237,47 @@ impl Judge {
         assert_eq!((extent.fd, extent.file), (message.fd, message.file));
         assert!(offset <= range.start && range.start < range.end);
         assert!(range.end <= offset + u64::from(len));
+        if !self.is_true(message.fd, message.file) {
+            assert!(self.is_forged, "there is no such file: {message:?}");
+            self.foretold.insert(message.file);
+            return;
+        }
+        let is_foretold = self.foretold.contains(&message.file);
+        let end = range.end.min(self.files[&message.file].len);
+        if range.start >= end {
+            assert!(self.is_forged, "bytes behind the end");
+            return;
+        }
         let share = self.share(receiver, message.file);
         assert!(!share.is_complete, "bytes of a complete file");
-        let ends = [range.start, range.end - 1].map(|at| share.here[at as usize]);
-        assert_eq!(ends, [false, false], "bytes that are here already");
-        share.here[range.start as usize..range.end as usize].fill(true);
+        // A range that reaches behind the end ends with a byte of which nothing is noted.
+        let last = if end == range.end {
+            end - 1
+        } else {
+            range.start
+        };
+        let ends = [range.start, last].map(|at| share.here[at as usize]);
+        assert!(
+            ends == [false, false] || is_foretold,
+            "bytes that are here already"
+        );
+        share.here[range.start as usize..end as usize].fill(true);
     }
 
     /// Something happens at a receiver.
     pub fn event(&mut self, receiver: ReceiverId, event: &ReceiverEvent) {
+        let (ReceiverEvent::Announced { fd, file, .. }
+        | ReceiverEvent::Complete(fd, file)
+        | ReceiverEvent::Failed(fd, file, _)) = event;
+        if !self.is_true(*fd, *file) {
+            assert!(self.is_forged, "there is no such file: {event:?}");
+            self.foretold.insert(*file);
+            return;
+        }
+        let (is_forged, is_foretold) = (self.is_forged, self.foretold.contains(file));
         match event {
-            ReceiverEvent::Announced { fd, file, len, .. } => {
-                assert_eq!(*len, self.files[file].len);
+            ReceiverEvent::Announced { len, .. } => {
+                assert!(*len == self.files[file].len || is_forged);
                 let share = self.share(receiver, *file);
                 assert!(!share.is_announced, "announced again");
                 share.is_announced = true;
@@ -223,15 +285,25 @@ impl Judge {
                 let newest = known.newest.insert(*fd, *file);
                 assert!(newest.is_none_or(|newest| newest < *file), "file ids fall");
             }
-            ReceiverEvent::Complete(_, file) => {
+            ReceiverEvent::Complete(..) => {
                 let share = self.share(receiver, *file);
-                assert!(share.is_announced, "complete without BOF");
+                assert!(share.is_announced || is_foretold, "complete without BOF");
                 assert!(share.has_eof, "complete without EOF");
-                assert!(share.here.iter().all(|&here| here), "bytes are missing");
+                let is_whole = share.here.iter().all(|&here| here);
+                assert!(is_whole || is_foretold, "bytes are missing");
                 share.is_complete = true;
             }
-            ReceiverEvent::Failed(_, file, _) => {
-                assert!(!self.share(receiver, *file).is_complete);
+            ReceiverEvent::Failed(.., why) => {
+                let share = self.share(receiver, *file);
+                assert!(!share.is_complete);
+                if *why == Failure::Forged {
+                    // All of it was forgotten, for it may have been forged. If it was not, and the
+                    // channel was late, it comes again.
+                    share.here.fill(false);
+                    (share.is_announced, share.is_forgotten) = (false, true);
+                    let known = self.known.entry(receiver).or_default();
+                    known.newest.remove(fd);
+                }
             }
         }
     }
