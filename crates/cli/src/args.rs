@@ -33,7 +33,7 @@ Exit codes:
   1 a local file or socket failed           7 no space for the file, or too long
   2 wrong usage                             8 the other end is gone
   3 no receiver, or too few, came           9 refused: too late, too slow, another version
-  4 some or all receivers failed           10 the source changed while it was sent
+  4 some or all receivers failed           10 some files were not sent, or came too late
   5 something took too long               130 interrupted";
 
 const SEND_LONG: &str = "\
@@ -56,7 +56,7 @@ Examples:
   fabricast send image.iso --min-receivers 8
       start when eight receivers are connected
   fabricast send image.iso --min-receivers 8 --max-wait 2m --slow drop
-      start after two minutes even with fewer; drop a receiver that stalls
+      start after two minutes even with fewer; drop a receiver that holds the others up
   fabricast send image.iso --interface eth1 --rate 500Mbit
       use this interface and this fixed rate (without --rate the sender finds the rate itself)
   fabricast send dir file --min-receivers 8 --exclude '*.o'
@@ -182,10 +182,10 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Send one file to many receivers at once
+    /// Send files and directories, or standard input, to many receivers at once
     #[command(long_about = SEND_LONG, after_help = SEND_EXAMPLES)]
     Send(Send),
-    /// Receive the file that a sender offers
+    /// Receive what a sender offers
     #[command(after_help = RECV_EXAMPLES)]
     Recv(Recv),
     /// Copy files to many hosts: send, and start the receivers there
@@ -355,8 +355,8 @@ pub struct Recv {
     /// Delete what is in the directories that are sent and is not sent, when all is there
     ///
     /// Only within these directories, never beside them in DEST. What the sender leaves out
-    /// (--exclude) is deleted, too. With --force also what is a directory here and none there, or
-    /// the other way round.
+    /// (--exclude) is deleted, too. With --force also what is a directory here and none there; and,
+    /// at the beginning, what is no directory here and one there.
     #[arg(long, requires = "from", conflicts_with_all = ["any", "name"])]
     pub delete: bool,
     /// List what --delete would delete, and receive nothing

@@ -55,7 +55,13 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
     }
     if complete < all {
         let failed = all - complete;
-        eprintln!("fabricast: {failed} of {all} receivers do not have the file");
+        match code {
+            exit::OK => eprintln!(
+                "fabricast: all required receivers have the files; {failed} of {all} receivers do \
+                 not"
+            ),
+            _ => eprintln!("fabricast: {failed} of {all} receivers do not have the file"),
+        }
     }
     out.code(code)
 }

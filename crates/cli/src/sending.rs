@@ -96,7 +96,14 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
     let mut notices = Vec::new();
     let set = match source(sources, how) {
         Ok(transfer::Source::Paths(paths)) => {
-            SourceSet::list(paths, &selection(how), &mut |text| notices.push(text))
+            let mut notice = |text| notices.push(text);
+            let listed = SourceSet::list(paths, &selection(how), &mut notice);
+            listed.and_then(|mut set| {
+                if !how.no_compare && how.scheme != ibrmp::NAME {
+                    set.find_identical(&mut || Ok(()), &mut notice)?;
+                }
+                Ok(set)
+            })
         }
         Ok(transfer::Source::Stream { input, name }) => SourceSet::stream(input, name),
         Err(error) => Err(error),
@@ -179,6 +186,7 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
             .datagram_min
             .map_or(defaults.datagram_min, |d| d as usize),
         patience: how.patience.max(Duration::from_millis(1)),
+        compares: !how.no_compare,
         interrupt,
         ..defaults
     }

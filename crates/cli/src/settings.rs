@@ -3,8 +3,9 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 28] = [
+const OPTIONS: [(&str, &str); 29] = [
     (setting::ACCEPT, "--name"),
+    (setting::COMPARES, "--no-compare"),
     (setting::DATAGRAM, "--datagram"),
     (setting::DELETE, "--delete"),
     (setting::ADMITTED_DATAGRAM, "--datagram-min"),

@@ -159,6 +159,31 @@ fn a_file_that_cannot_be_read_fails_alone() {
     }
 }
 
+/// A copy of a file that fails is told of, too, at both ends.
+#[test]
+fn the_copies_of_a_file_that_cannot_be_read_fail_with_it() {
+    let dir = Scratch::new();
+    let top = dir.path("top");
+    std::fs::create_dir(&top).unwrap();
+    let file = dir.file("top/a", 200_000);
+    std::fs::copy(&file, top.join("b")).unwrap();
+    dir.file("top/c", 100);
+    for (option, count) in [(None, 2), (Some("--no-compare"), 1)] {
+        let options: Vec<&str> = option.into_iter().collect();
+        let (sender, address) = send(&[&top], &options);
+        std::fs::rename(&file, dir.path("away")).unwrap();
+        let run = recv(&address, "r0", &dir.path(&format!("to{count}")), &[]);
+        let sent = sender.end().expect(10);
+        for told in [
+            &sent.one("summary")["failed"],
+            &run.end().expect(10).one("done")["failed"],
+        ] {
+            assert_eq!(told.as_array().unwrap().len(), count, "{told}");
+        }
+        std::fs::rename(dir.path("away"), &file).unwrap();
+    }
+}
+
 /// Programs that read JSON can tell the files of a set apart, whatever their names are.
 #[test]
 fn a_name_that_is_no_utf_8_is_told_exactly() {

@@ -19,7 +19,7 @@ use crate::object::Selection;
 use crate::pattern::Pattern;
 use crate::setting::{
     DATAGRAM, INJECT_CORRUPTION, INJECT_DELAY, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS,
-    MIN_WAIT, Wording,
+    MIN_WAIT, REQUIRED, Wording,
 };
 use crate::transport::AnyTransport;
 use crate::waker::Waker;
@@ -330,6 +330,9 @@ pub struct SendOptions {
     pub keys: Option<BTreeMap<String, PreSharedKey>>,
     /// What is sent of the sources.
     pub selection: Selection,
+    /// Whether files of the same length are compared before the start, so that those with the same
+    /// bytes are sent once.
+    pub compares: bool,
     /// The caller sets this to true to give up the transfer.
     pub interrupt: Arc<AtomicBool>,
 }
@@ -359,6 +362,7 @@ impl Default for SendOptions {
             announce: true,
             keys: None,
             selection: Selection::default(),
+            compares: true,
             interrupt: Arc::default(),
         }
     }
@@ -368,6 +372,18 @@ impl SendOptions {
     /// What to do about a slow receiver with this name.
     pub fn slow_rule(&self, name: &str) -> Slow {
         self.slow_by_name.get(name).copied().unwrap_or(self.slow)
+    }
+
+    /// Refuses more required receivers than are admitted.
+    pub fn check_required(&self) -> Result<(), Error> {
+        let (required, most) = (self.required.len(), self.start.max_receivers);
+        match required > most {
+            true => Err(Error::Usage(format!(
+                "{required} receivers must be there ({REQUIRED}), and at most {most} are admitted \
+                 ({MAX_RECEIVERS})"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Whether this rule holds for any receiver.

@@ -11,6 +11,8 @@ pub type Wording = fn(&str) -> String;
 
 /// Name in messages of [`RecvOptions::accept`](crate::config::RecvOptions::accept).
 pub const ACCEPT: &str = "`RecvOptions::accept`";
+/// Name in messages of [`SendOptions::compares`](crate::config::SendOptions::compares).
+pub const COMPARES: &str = "`SendOptions::compares`";
 /// Name in messages of [`NetOptions::datagram`](crate::config::NetOptions::datagram).
 pub const DATAGRAM: &str = "`NetOptions::datagram`";
 /// Name in messages of [`SendOptions::datagram_min`](crate::config::SendOptions::datagram_min).
@@ -81,8 +83,9 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 28] = [
+pub const ALL: [&str; 29] = [
     ACCEPT,
+    COMPARES,
     DATAGRAM,
     DELETE,
     ADMITTED_DATAGRAM,

@@ -224,7 +224,7 @@ pub(crate) mod testing {
     pub fn set_of(sources: &[PathBuf]) -> Arc<SourceSet> {
         let set = SourceSet::list(sources, &Selection::default(), &mut |text| panic!("{text}"));
         let mut set = set.unwrap();
-        set.find_identical(&mut || Ok(())).unwrap();
+        set.find_identical(&mut || Ok(()), &mut |_| {}).unwrap();
         Arc::new(set)
     }
 

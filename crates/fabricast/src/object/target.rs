@@ -66,10 +66,17 @@ impl Target {
 
     /// Ends the set. Returns the secret that shows that the files can be read, by the challenge
     /// with this key; `None` where nothing can be read again.
-    pub fn finish(&mut self, key: [u8; 32]) -> Result<Option<Secret>, Error> {
+    /// Calls `go_on` with the number of bytes of files that were copied from others since the last
+    /// call, and gives up if it returns an error.
+    pub fn finish(
+        &mut self,
+        key: [u8; 32],
+        go_on: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<Option<Secret>, Error> {
         match self {
             Target::Tree(tree) => {
                 let secret = tree.answer(key)?;
+                tree.make_copies(go_on)?;
                 tree.finish()?;
                 Ok(Some(secret))
             }

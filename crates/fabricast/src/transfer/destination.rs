@@ -187,6 +187,7 @@ pub fn prepare(
     }
     // Of a set that comes anew the copies are not known yet.
     let all = len + tree.manifest().copied();
-    check_space(&path, all.saturating_sub(kept.allocated), options.reserve)?;
+    let here = kept.allocated + tree.copied();
+    check_space(&path, all.saturating_sub(here), options.reserve)?;
     Ok((Target::Tree(Box::new(tree)), kept, path))
 }

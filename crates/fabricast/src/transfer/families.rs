@@ -12,10 +12,14 @@ use crate::interface::Family;
 impl Admission<'_> {
     /// Number of receivers that wait for the start and can take part together.
     pub(super) fn present(&self) -> usize {
+        self.together().count()
+    }
+
+    /// The receivers that wait for the start and can take part together.
+    pub(super) fn together(&self) -> impl Iterator<Item = &Member> {
         let family = self.family();
         self.joining()
-            .filter(|m| Some(Family::of(m.address.ip())) == family)
-            .count()
+            .filter(move |m| Some(Family::of(m.address.ip())) == family)
     }
 
     /// The receivers that wait for the start, or take part since then.

@@ -107,6 +107,8 @@ pub struct ReceiverSession<'a> {
     /// When data last arrived, and how many packets had arrived by then.
     progress: (Instant, u64),
     worked: Instant,
+    /// Bytes of files that were copied from others.
+    copied: u64,
     ticked: Instant,
     seconds: f64,
     fresh: bool,
@@ -191,6 +193,7 @@ impl<'a> ReceiverSession<'a> {
             statistics: ReceiverStatistics::default(),
             progress: (now, 0),
             worked: now,
+            copied: 0,
             ticked: now,
             seconds: 0.0,
             fresh: true,
@@ -339,6 +342,7 @@ impl<'a> ReceiverSession<'a> {
                     self.repair = Some(repair);
                     self.ask()?;
                 }
+                Stored::Copied(bytes) => self.copied += bytes,
                 Stored::Finished(finished) => self.safe(finished),
                 Stored::Failed(error) => return Err(error),
             }
@@ -499,7 +503,7 @@ impl<'a> ReceiverSession<'a> {
                     self.is_here = true;
                     (self.tell)(RecvEvent::Storing);
                     self.worked = Instant::now();
-                    let done = self.packs.bytes();
+                    let done = self.packs.bytes() + self.copied;
                     self.say(&ToSender::Working { done })?;
                 }
                 self.catch_up()?;
@@ -657,7 +661,7 @@ impl<'a> ReceiverSession<'a> {
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
             self.worked = now;
-            let done = self.packs.bytes();
+            let done = self.packs.bytes() + self.copied;
             self.say(&ToSender::Working { done })?;
         }
         Ok(())

@@ -37,10 +37,10 @@ impl<'a> Admission<'a> {
         Verdict::Wait
     }
 
-    /// Names of required receivers that are not there.
+    /// Names of required receivers that are not there, or cannot take part with the others.
     pub(super) fn missing(&self) -> Vec<&'a str> {
         let options = self.options;
-        let is_missing = |name: &&str| !self.joining().any(|m| m.name == *name);
+        let is_missing = |name: &&str| !self.together().any(|m| m.name == *name);
         let required = options.required.iter().map(String::as_str);
         required.filter(is_missing).collect()
     }

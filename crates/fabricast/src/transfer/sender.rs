@@ -80,11 +80,13 @@ pub fn send(
     };
     options.net.check()?;
     options.start.check()?;
+    options.check_required()?;
     let mut set = source.open(options, tell)?;
     let is_ibrmp = ibrmp_sender::is_chosen(options, &set)?;
     // By P3's protocol every file comes by itself.
-    if !is_ibrmp {
-        set.find_identical(&mut || check(&options.interrupt))?;
+    if !is_ibrmp && options.compares {
+        let mut notice = |text| tell(SendEvent::Notice { text });
+        set.find_identical(&mut || check(&options.interrupt), &mut notice)?;
     }
     let set = Arc::new(set);
     let index = Arc::new(PackIndex::new(set.clone()));

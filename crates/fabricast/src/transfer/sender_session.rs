@@ -21,7 +21,7 @@ use crate::net::Clock;
 use crate::object::pack::{PACK_MAX, Pack};
 use crate::object::{Memory, Object, PackIndex, PackRecord, Packed, Packer, Secret, SourceSet};
 use crate::setting::{DATAGRAM, PATIENCE};
-use crate::text::ToldPath;
+use crate::text::{ToldPath, shown};
 use crate::waker::Waker;
 
 /// How long the sender tries multicast before a receiver counts as not reached by it. The sender
@@ -80,7 +80,7 @@ pub struct SenderSession<'a> {
     pub(super) failed_files: BTreeSet<u32>,
     /// What the sender checks a receiver's proof with that it has the files.
     secret: Option<Secret>,
-    /// Bytes of all packs, once all have been announced.
+    /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
     pub(super) total: Option<u64>,
     /// Whether the core has been told something since the last step.
     pub(super) fresh: bool,
@@ -228,10 +228,11 @@ impl<'a> SenderSession<'a> {
                         let text = format!("{reason}; nobody has received it");
                         return Err(Error::SourceChanged(text));
                     }
-                    let path = ToldPath::from(&*self.set.path(file));
-                    let failure = FileFailure { path, reason };
-                    (self.tell)(SendEvent::FileFailed(failure.clone()));
-                    self.failed.push(failure);
+                    self.fails(file, &reason);
+                    let first = shown(&self.set.path(file));
+                    for copy in self.set.copies_of(file) {
+                        self.fails(copy, &format!("it was to be a copy of {first}: {reason}"));
+                    }
                 }
                 Packed::End => {
                     self.end();
@@ -317,6 +318,14 @@ impl<'a> SenderSession<'a> {
         }
     }
 
+    /// Takes note of a file that cannot be sent.
+    fn fails(&mut self, file: u32, reason: &str) {
+        let (path, reason) = (ToldPath::from(&*self.set.path(file)), reason.to_owned());
+        let failure = FileFailure { path, reason };
+        (self.tell)(SendEvent::FileFailed(failure.clone()));
+        self.failed.push(failure);
+    }
+
     /// Tells the receivers that all packs have been announced.
     fn end(&mut self) {
         self.phase = Phase::Ended;
@@ -326,7 +335,7 @@ impl<'a> SenderSession<'a> {
             member.knows_end = true;
         }
         self.root = Some(self.hasher.finalize().to_hex().to_string());
-        self.total = Some(self.packs.1);
+        self.total = Some(self.packs.1 + self.set.manifest().copied());
     }
 
     /// Handles an event of the core.

@@ -47,6 +47,8 @@ pub enum Stored {
     Surplus(Vec<PathBuf>),
     /// A pack is damaged.
     Damaged(BlockRepair),
+    /// So many bytes of files were copied from others.
+    Copied(u64),
     /// The set is complete.
     Finished(Finished),
     /// It cannot go on.
@@ -136,6 +138,7 @@ impl Storing {
             damaged: 0,
             is_damaged: false,
             behind: VecDeque::new(),
+            is_over: is_over.clone(),
         };
         let thread = thread::Builder::new()
             .name("fabricast-write".into())
@@ -230,7 +233,7 @@ impl Storing {
             }
         };
         match stored {
-            Stored::Proven | Stored::Surplus(_) => {}
+            Stored::Proven | Stored::Surplus(_) | Stored::Copied(_) => {}
             Stored::Manifest => {
                 self.next = self.next.filter(|_| self.is_ordered);
                 self.give_early();
@@ -294,6 +297,8 @@ struct Work {
     is_damaged: bool,
     /// Packs behind the one that is being repaired.
     behind: VecDeque<(u32, Pack, String)>,
+    /// Whether nobody waits for the thread any more.
+    is_over: Arc<AtomicBool>,
 }
 
 /// Tells what the thread has done, and gives memory back.
@@ -316,7 +321,14 @@ impl Work {
                 if !self.has_manifest() {
                     return Err(contradiction());
                 }
-                let secret = self.target.finish(key)?;
+                let is_over = self.is_over.clone();
+                let secret = self.target.finish(key, &mut |bytes| {
+                    tell(Stored::Copied(bytes), Vec::new());
+                    match is_over.load(Ordering::Relaxed) {
+                        true => Err(Error::Interrupted),
+                        false => Ok(()),
+                    }
+                })?;
                 let finished = Finished {
                     proof: secret.map(|secret| secret.proof(node).to_string()),
                     failed: self.target.failed(),

@@ -7,6 +7,7 @@ use super::events::{SendEvent, State};
 use super::plan::Plan;
 use super::receiver_table::Stage;
 use crate::bootstrap::message::ToReceiver;
+use crate::setting::SLOW;
 
 /// How far a sender is, beside what its receivers have.
 pub struct Sent {
@@ -32,6 +33,11 @@ impl Admission<'_> {
             payload_size: start.payload_size,
             window: start.window,
         });
+        let named = self.options.slow_by_name.keys();
+        for name in named.filter(|name| !self.members.iter().any(|m| m.name == **name)) {
+            let text = format!("no receiver is called {name}, for which there is a rule ({SLOW})");
+            tell(SendEvent::Notice { text });
+        }
         let now = Instant::now();
         for member in &mut self.members {
             member.heard = now; // until now the receiver had nothing to say

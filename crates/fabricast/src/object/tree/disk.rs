@@ -3,7 +3,7 @@
 //! extended attributes, and entries that are neither files nor directories.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -61,11 +61,27 @@ pub fn write(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes that are copied at a time.
+const COPIED: u64 = 8 << 20;
+
 /// Copies the bytes of one file to another, which is empty. File systems that can share them do.
-pub fn copy(from: &File, to: &File) -> io::Result<()> {
-    if sys::ioctl_ficlone(to, from).is_err() {
+/// Calls `moved` with the number of bytes after each part.
+pub fn copy<E: From<io::Error>>(
+    from: &File,
+    to: &File,
+    mut moved: impl FnMut(u64) -> Result<(), E>,
+) -> Result<(), E> {
+    if sys::ioctl_ficlone(to, from).is_ok() {
+        moved(from.metadata()?.len())?;
+    } else {
         // By the kernel, if the two lie on one file system.
-        io::copy(&mut &*from, &mut &*to)?;
+        loop {
+            let count = io::copy(&mut from.take(COPIED), &mut &*to)?;
+            if count == 0 {
+                break;
+            }
+            moved(count)?;
+        }
     }
     #[cfg(test)]
     note(|| Op::Write(number(to), 0, contents(from)));

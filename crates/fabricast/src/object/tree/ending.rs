@@ -28,7 +28,10 @@ impl Tree {
             return Err(absurd("it ends before all files are there"));
         }
         let count = self.manifest.entries().len() as u32;
-        self.make_copies()?;
+        self.name_held()?;
+        if !self.has_copies {
+            self.make_copies(&mut |_| Ok(()))?;
+        }
         for entry in 0..count {
             match self.entry(entry).kind.clone() {
                 Kind::Symlink(target) => self.make_symlink(entry, &target)?,

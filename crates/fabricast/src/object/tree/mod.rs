@@ -131,6 +131,12 @@ pub struct Tree {
     flushes_all: bool,
     /// Complete files that have no name yet.
     batch: Vec<Partial>,
+    /// Complete files whose places directories have that are to be deleted when everything is here.
+    held: Vec<Partial>,
+    /// Whether the files are made that have the bytes of others.
+    has_copies: bool,
+    /// Bytes on the disk of such files that an earlier run has made.
+    copied: u64,
     file_systems: FileSystems,
     /// The directory that was opened last.
     last_directory: Option<(u32, Arc<OwnedFd>)>,
@@ -191,6 +197,9 @@ impl Tree {
             named: BTreeMap::new(),
             flushes_all: false,
             batch: Vec::new(),
+            held: Vec::new(),
+            has_copies: false,
+            copied: 0,
             file_systems,
             last_directory: None,
             touched: BTreeSet::new(),
@@ -215,6 +224,11 @@ impl Tree {
     /// Number of entries that were deleted at the end.
     pub fn deleted(&self) -> u64 {
         self.deleted
+    }
+
+    /// Bytes on the disk of files with the bytes of others that an earlier run has made.
+    pub fn copied(&self) -> u64 {
+        self.copied
     }
 
     /// Number of devices and FIFOs that were not made.
@@ -597,6 +611,7 @@ impl Tree {
     /// Reads back the samples of the challenge with this key, and computes the secret from them.
     /// Files that the sender could not read count as zeros.
     pub fn answer(&mut self, key: [u8; 32]) -> Result<Secret, Error> {
+        self.name_held()?;
         let challenge = match self.manifest.known_len() {
             Some(len) => Challenge::new(key, len),
             None => {

@@ -1,9 +1,10 @@
 //! How files come to be, and get their names.
 
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, OFlags};
+use rustix::fs::{self as sys, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::partial::Partial;
@@ -13,6 +14,8 @@ use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
 use crate::object::manifest::Kind;
 
+/// Times of files are that exact at least, in seconds: the coarsest are those of FAT.
+const TIME_STEP: u64 = 2;
 /// Files of at least this many bytes get their disk space before they are written.
 const ALLOCATED: u64 = 1 << 20;
 
@@ -67,8 +70,13 @@ impl Tree {
         Ok(partial)
     }
 
-    /// Makes the files that have the bytes of others, and names them.
-    pub(super) fn make_copies(&mut self) -> Result<(), Error> {
+    /// Makes the files that have the bytes of others, and names them. Calls `go_on` with the number
+    /// of bytes that were copied since the last call, and gives up if it returns an error.
+    pub fn make_copies(
+        &mut self,
+        go_on: &mut dyn FnMut(u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.has_copies = true;
         for entry in 0..self.manifest.entries().len() as u32 {
             let Kind::Copy(of) = self.entry(entry).kind else {
                 continue;
@@ -77,9 +85,28 @@ impl Tree {
                 self.failed.insert(entry);
                 continue;
             }
-            let from = File::from(self.beneath(of, OFlags::RDONLY)?);
+            // What has become of the file since it was named is nothing that the sender has sent.
+            let Some(from) = self.unchanged(of) else {
+                self.failed.insert(entry);
+                continue;
+            };
             let partial = self.create(entry, true)?;
-            disk::copy(&from, &partial.file).map_err(|e| self.error(entry, "writing", e))?;
+            let (mut stopped, mut here) = (None, 0);
+            let copied = disk::copy(&from, &partial.file, |bytes| {
+                here += bytes;
+                go_on(bytes).map_err(|error| {
+                    stopped = Some(error);
+                    io::ErrorKind::Interrupted.into()
+                })
+            });
+            copied.map_err(|e: io::Error| match stopped.take() {
+                Some(stopped) => stopped,
+                None => self.error(entry, "writing", e),
+            })?;
+            if here != self.len(of) || self.unchanged(of).is_none() {
+                self.failed.insert(entry);
+                continue;
+            }
             self.set_metadata(entry, self.readable_mode(entry), &partial.file)?;
             self.batch.push(partial);
             if self.batch.len() >= BATCH {
@@ -87,6 +114,17 @@ impl Tree {
             }
         }
         self.name_batch()
+    }
+
+    /// Opens a file that has its name, if it has the length and the time that it got.
+    fn unchanged(&self, file: u32) -> Option<File> {
+        let opened = File::from(self.beneath(file, OFlags::RDONLY).ok()?);
+        let there = sys::fstat(&opened).ok()?;
+        let time = self.times(file).last_modification;
+        let is_it = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
+            && there.st_size as u64 == self.len(file)
+            && there.st_mtime.abs_diff(time.tv_sec) <= TIME_STEP;
+        is_it.then_some(opened)
     }
 
     /// Flushes the complete files and gives them their names.
@@ -109,6 +147,28 @@ impl Tree {
             }
         }
         for mut partial in batch {
+            if self.held.len() < BATCH && self.is_blocked(&partial) {
+                self.held.push(partial);
+                continue;
+            }
+            self.give_name(&mut partial)?;
+            self.touched.insert(self.entry(partial.entry).parent);
+        }
+        Ok(())
+    }
+
+    /// Whether a directory has the place of a complete file, and is to be deleted.
+    fn is_blocked(&self, partial: &Partial) -> bool {
+        let name = self.name(partial.entry);
+        self.replaces_all(partial.entry)
+            && sys::statat(&*partial.directory, &name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory)
+    }
+
+    /// Deletes the directories that have the places of complete files, now that everything is here,
+    /// and names the files.
+    pub(super) fn name_held(&mut self) -> Result<(), Error> {
+        for mut partial in std::mem::take(&mut self.held) {
             self.give_name(&mut partial)?;
             self.touched.insert(self.entry(partial.entry).parent);
         }

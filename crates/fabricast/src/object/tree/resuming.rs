@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
@@ -229,6 +230,9 @@ impl Tree {
         };
         if is_ours {
             self.ours.insert(entry);
+            if let Kind::Copy(_) = self.entry(entry).kind {
+                self.copied += there.st_blocks as u64 * 512;
+            }
         }
         is_ours
     }
@@ -290,7 +294,8 @@ impl Tree {
             disk::remove(&directory, &name);
             let mut partial = self.create(file, false)?;
             // All of it: packs that the sender has yet to announce were proven in this file.
-            disk::copy(&opened, &partial.file).map_err(|e| self.error(file, "copying", e))?;
+            let copied = disk::copy(&opened, &partial.file, |_| Ok::<_, io::Error>(()));
+            copied.map_err(|e| self.error(file, "copying", e))?;
             self.shorten(file, &partial.file)?;
             partial.ranges = ranges;
             return self.add_incomplete(partial);

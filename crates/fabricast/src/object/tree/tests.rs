@@ -404,7 +404,11 @@ fn what_has_another_type_goes_only_if_its_user_lets_it_be_deleted_and_replaced()
     let dir = begin(&["file", "link", "sub"]);
     let mut tree = tree(&dir);
     tree.destination.deletes = true;
-    store(&mut tree, &set, &[(1, b"n")]).unwrap();
+    // A directory stays until everything is there.
+    tree.add_page(&set).unwrap();
+    tree.write(&[piece(1, 0, 1, true)], b"n").unwrap();
+    assert!(dir.join("d/file/deep/old").exists() && dir.join("d/link/deep/old").exists());
+    tree.finish().unwrap();
     assert_eq!(std::fs::read(dir.join("d/file")).unwrap(), b"n");
     assert!(dir.join("d/link").is_symlink() && dir.join("d/sub").is_dir());
 }
@@ -448,5 +452,32 @@ fn copies_are_files_of_their_own_and_fail_with_their_file() {
         assert!(f.ino() != g.ino() && g.nlink() == 1);
         assert_eq!([g.mode() & 0o7777, secret.mode() & 0o7777], [0o600, 0]);
         assert_eq!((g.mtime(), g.mtime_nsec()), (1_000_000_000, 5));
+    }
+}
+
+#[test]
+fn a_file_that_somebody_changes_is_not_copied() {
+    for how in ["written", "gone", "fifo"] {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        let set = page(&[
+            entry(TOP, "d", Kind::Directory, 0o750),
+            entry(0, "f", Kind::File(100), 0o640),
+            entry(0, "g", Kind::Copy(1), 0o600),
+        ]);
+        tree.add_page(&set).unwrap();
+        tree.write(&[piece(1, 0, 100, true)], &[7; 100]).unwrap();
+        let file = dir.join("d/f");
+        match how {
+            "written" => std::fs::write(&file, [8; 100]).unwrap(),
+            _ => std::fs::remove_file(&file).unwrap(),
+        }
+        if how == "fifo" {
+            let mode = Mode::RUSR;
+            sys::mknodat(sys::CWD, &file, FileType::Fifo, mode, 0).unwrap();
+        }
+        tree.finish().unwrap();
+        assert_eq!(tree.failed(), [dir.join("d/g")], "{how}");
+        assert!(!dir.join("d/g").exists());
     }
 }
