@@ -82,7 +82,7 @@ impl SentFiles {
 }
 
 impl Blocks for SentFiles {
-    /// Answers with the hashes of the sections ([`told`]), or with a block. The answer is empty for
+    /// Answers with the hashes of the sections, or with a block. The answer is empty for
     /// a file that is no longer as it was. The sender notices that: the receiver is not to blame.
     fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
         match need.block {
