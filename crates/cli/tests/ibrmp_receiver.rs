@@ -218,6 +218,69 @@ fn forged_multicast_spoils_nothing() {
     }
 }
 
+/// A forged BOF that takes up the whole offer, before the sender has named anything, does not make
+/// the sender's own BOF implausible.
+#[test]
+fn a_forged_length_rejects_no_other_bof() {
+    for (fd, file) in [(3, 2), (3, 1)] {
+        let dir = Scratch::new();
+        let (run, mut sending) = received(&dir, 2, 2000);
+        sending.multicast(&of(fd, file, bof("forged", 2000)), &[]);
+        sending.multicast(&of(0, 1, bof("true", 2000)), &[]);
+        let bytes = vec![1; 2000];
+        let len = 2000;
+        sending.peer.send_frame(&of(0, 1, Body::Eof { len }), &[]);
+        // There is no BOF_REQUEST, before this one or after it.
+        let request = Body::DataRequest { offset: 0, len };
+        assert_eq!(sending.peer.frame().0, of(0, 1, request));
+        let data = Body::Data {
+            offset: 0,
+            len: 2000,
+        };
+        sending.peer.send_frame(&of(0, 1, data), &bytes);
+        assert_eq!(sending.peer.frame().0, of(0, 1, Body::TransferDone));
+        sending.confirm(1, "true", &bytes);
+        sending.end(1);
+        run.end().expect(0);
+        let here = std::fs::read(dir.path("r").join("true")).unwrap();
+        assert_eq!(here, bytes);
+    }
+}
+
+/// Forged DATA make the receiver request a BOF that is not multicast yet, which the sender ignores.
+/// All bytes then come before the BOF, however many they are.
+#[test]
+fn a_file_comes_without_its_bof_until_the_eof() {
+    const BLOCK: usize = 50_000;
+    let dir = Scratch::new();
+    let bytes: Vec<u8> = (0..6_000_000u32).map(|at| (at / 1000) as u8).collect();
+    let len = bytes.len() as u64;
+    let (run, mut sending) = received(&dir, 1, len);
+    let forged = Body::Data { offset: 0, len: 9 };
+    sending.multicast(&of(0, 1, forged), &bytes[..9]);
+    assert_eq!(sending.peer.come().body(), Body::BofRequest);
+    sending.peer.send_frame(&of(0, 1, Body::Eof { len }), &[]);
+    let rest = Body::DataRequest {
+        offset: 9,
+        len: len - 9,
+    };
+    assert_eq!(sending.peer.come().body(), rest);
+    assert_eq!(sending.peer.come().body(), Body::BofRequest);
+    for (n, block) in bytes.chunks(BLOCK).enumerate() {
+        let data = Body::Data {
+            offset: (n * BLOCK) as u64,
+            len: block.len() as u32,
+        };
+        sending.peer.send_frame(&of(0, 1, data), block);
+    }
+    sending.peer.send_frame(&of(0, 1, bof("true", len)), &[]);
+    sending.until_done();
+    sending.confirm(1, "true", &bytes);
+    sending.end(1);
+    run.end().expect(0);
+    assert_eq!(std::fs::read(dir.path("r").join("true")).unwrap(), bytes);
+}
+
 /// A sender that does not say what proves a file, or does not send again what is wrong in it: an
 /// error, and no hang.
 #[test]

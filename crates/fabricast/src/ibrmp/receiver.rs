@@ -19,7 +19,7 @@ use fabricast_proto::ibrmp::{
 };
 use fabricast_proto::{NodeId, Time};
 
-use super::coming::{ComingFiles, SETTLED};
+use super::coming::{ComingFiles, Key, SETTLED};
 use super::mending::{Answered, Mended, Mending};
 use super::offer::Offer;
 use super::sender::check_news;
@@ -360,11 +360,12 @@ impl FileReceiver {
         self.poll(control)
     }
 
-    /// Whether a message by multicast may be one of the sender's, and there is room for it.
+    /// Whether a message by multicast may be one of the sender's, and does not make the files that
+    /// are coming longer together than all that was offered.
     fn is_plausible(&self, message: &Message, payload: &[u8]) -> bool {
-        let key = (message.fd, message.file);
-        let heard = || self.coming.heard_len(|id| self.offer.is_named(id));
-        self.offer.is_plausible(message, heard) && self.coming.has_room(key, payload.len())
+        let placed = self.coming.placed() + payload.len() as u64;
+        let has_room = matches!(message.body, Body::Bof { .. }) || placed <= self.plan.len;
+        self.offer.is_plausible(message) && has_room
     }
 
     /// Gives up the files that are under way: the sender has closed all files.
@@ -537,13 +538,6 @@ impl FileReceiver {
         let extent = machine
             .channel(message)
             .map_err(|_| absurd("a message that it may not send, or not yet"))?;
-        let key = (message.fd, message.file);
-        if extent.is_some() && !self.coming.has_room(key, payload.len()) {
-            return Err(absurd("bytes of a file whose name it does not tell"));
-        }
-        if let Body::Eof { len } = message.body {
-            self.coming.ends(key, len);
-        }
         self.place(message, payload, extent)
     }
 
@@ -562,6 +556,7 @@ impl FileReceiver {
             self.data.1 += 1;
             return Ok(());
         };
+        self.begin((extent.fd, extent.file))?;
         let range = &extent.range;
         let bytes = &payload[(range.start - offset) as usize..(range.end - offset) as usize];
         self.placed += bytes.len() as u64;
@@ -570,7 +565,7 @@ impl FileReceiver {
 
     fn event(&mut self, event: ReceiverEvent, control: &mut Control) -> Result<(), Error> {
         match event {
-            ReceiverEvent::Announced { fd, file, len, .. } => self.announced(fd, file, len),
+            ReceiverEvent::Announced { fd, file, .. } => self.begin((fd, file)),
             ReceiverEvent::Complete(fd, file) => {
                 let unproven = self.remove(fd, file);
                 self.complete
@@ -592,12 +587,18 @@ impl FileReceiver {
         }
     }
 
-    /// Makes a file, of which some bytes may be here.
-    fn announced(&mut self, fd: Fd, id: FileId, len: u64) -> Result<(), Error> {
+    /// Makes a file when its first message is here, whatever that is. The disk must have room for
+    /// what is still to come of the offer: a length by multicast may be forged.
+    fn begin(&mut self, key: Key) -> Result<(), Error> {
+        if self.coming.contains(key) {
+            return Ok(());
+        }
         let destination = &self.plan.destination;
-        check_space(&destination.root.join("x"), len, self.plan.reserve)?;
+        let rest = self.plan.len.saturating_sub(self.placed);
+        check_space(&destination.root.join("x"), rest, self.plan.reserve)?;
         let file = UnprovenFile::new(destination.clone())?;
-        self.coming.begin((fd, id), len, file)
+        self.coming.begin(key, file);
+        Ok(())
     }
 
     /// Notes that a file has failed, and tells the sender. Does nothing if it has ended already.

@@ -474,7 +474,9 @@ impl Receiver {
         Some(arrival.write)
     }
 
-    /// The EOF states the file's length. What multicast has told beyond it was forged.
+    /// The EOF states the file's length. What multicast has told beyond it was forged. A BOF that
+    /// is not here is requested again: forged DATA may have had it requested before it was
+    /// multicast, which the sender ignores.
     fn end(&mut self, fd: Fd, file: FileId, len: u64) {
         let Some(open) = self.file(fd, file).filter(|open| !open.eof) else {
             return;
@@ -488,9 +490,17 @@ impl Receiver {
         let forgets = mutant::active(Mutant::EndMakesNoHole);
         let hole = if forgets { None } else { open.holes.end(len) };
         let after = open.holes.count();
+        let has_bof = open.bof;
         self.holes = self.holes + after - before;
         if let Some(hole) = hole {
             self.request(fd, file, RequestKind::Data(hole));
+        }
+        let is_bof = |request: &Request| {
+            (request.fd, request.file) == (fd, file) && request.kind == RequestKind::Bof
+        };
+        let waits = self.channel.waiting().any(is_bof);
+        if !has_bof && !waits {
+            self.request(fd, file, RequestKind::Bof);
         }
         self.finish(fd, file);
     }
