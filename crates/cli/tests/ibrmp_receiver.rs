@@ -5,6 +5,8 @@ mod common;
 
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::control::Peer;
 use common::ibrmp::{Came, Sending, bof, into, of};
@@ -279,6 +281,56 @@ fn a_file_comes_without_its_bof_until_the_eof() {
     sending.end(1);
     run.end().expect(0);
     assert_eq!(std::fs::read(dir.path("r").join("true")).unwrap(), bytes);
+}
+
+/// Forged DATA near the end of a file make the receiver request almost all of it before it is
+/// multicast. The sender ignores that. The receiver requests it again after the EOF, although the
+/// channel brings other files all the time.
+#[test]
+fn a_request_that_was_ignored_is_repeated_while_other_files_come() {
+    let dir = Scratch::new();
+    let (run, mut sending) = received(&dir, 2, 4000);
+    let bytes = vec![1; 2000];
+    let data = |offset, len| Body::Data { offset, len };
+    sending.multicast(&of(0, 1, bof("one", 2000)), &[]);
+    sending.multicast(&of(0, 1, data(1900, 100)), &bytes[1900..]);
+    let request = Body::DataRequest {
+        offset: 0,
+        len: 1900,
+    };
+    assert_eq!(sending.peer.come().body(), request);
+    let len = 2000;
+    sending.peer.send_frame(&of(0, 1, Body::Eof { len }), &[]);
+    sending.peer.send_frame(&of(1, 2, Body::Eof { len }), &[]);
+    let mut other = sending.peer.0.try_clone().map(Peer).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            (0..200).all(|_| {
+                other.send_frame(&of(1, 2, data(0, 9)), &bytes[..9]);
+                std::thread::sleep(Duration::from_millis(50));
+                !is_over.load(Ordering::Relaxed)
+            })
+        });
+        let again = of(0, 1, request);
+        while sending.peer.frame().0 != again {}
+        is_over.store(true, Ordering::Relaxed);
+        let came_to_an_end = others.join().unwrap();
+        assert!(!came_to_an_end, "only when nothing else came");
+    });
+    for (fd, file, name) in [(0, 1, "one"), (1, 2, "two")] {
+        sending.peer.send_frame(&of(fd, file, bof(name, 2000)), &[]);
+        sending
+            .peer
+            .send_frame(&of(fd, file, data(0, 2000)), &bytes);
+        sending.until_done();
+        sending.confirm(file, name, &bytes);
+    }
+    sending.end(2);
+    run.end().expect(0);
+    for name in ["one", "two"] {
+        assert_eq!(std::fs::read(dir.path("r").join(name)).unwrap(), bytes);
+    }
 }
 
 /// A sender that does not say what proves a file, or does not send again what is wrong in it: an

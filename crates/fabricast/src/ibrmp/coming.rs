@@ -16,6 +16,10 @@ pub const SETTLED: Duration = Duration::from_millis(10);
 /// How long an EOF waits at most: forged DATA could come for ever.
 const SETTLED_MAX: Duration = Duration::from_millis(200);
 
+/// After so long without an answer about a file whose EOF is here, a receiver requests again what
+/// the file lacks.
+const REPEATED: Duration = Duration::from_secs(1);
+
 /// A file, and the slot that a message has told of it.
 pub type Key = (Fd, FileId);
 
@@ -132,6 +136,55 @@ impl ComingFiles {
     }
 }
 
+/// The files whose EOFs are here and which lack something.
+#[derive(Default)]
+pub struct Lacking {
+    /// The files in the order of their EOFs, and when the last answer came that counts for each.
+    files: Vec<(Key, Time)>,
+}
+
+impl Lacking {
+    /// The EOF of a file has been taken in.
+    pub fn add(&mut self, key: Key, now: Time) {
+        if !self.files.iter().any(|(other, _)| *other == key) {
+            self.files.push((key, now));
+        }
+    }
+
+    /// The channel has brought something of a file. The sender answers requests in their order, so
+    /// the files whose EOFs came later have to wait.
+    pub fn answered(&mut self, key: Key, now: Time) {
+        let is_it = |(other, _): &(Key, Time)| *other == key;
+        let from = self.files.iter().position(is_it);
+        let from = from.unwrap_or(self.files.len());
+        for (_, last) in &mut self.files[from..] {
+            *last = now;
+        }
+    }
+
+    /// The channel was not listened to until now.
+    pub fn postpone(&mut self, now: Time) {
+        self.files.iter_mut().for_each(|(_, last)| *last = now);
+    }
+
+    /// A file is complete, or has ended otherwise.
+    pub fn remove(&mut self, key: Key) {
+        self.files.retain(|(other, _)| *other != key);
+    }
+
+    /// Files whose requests the sender must have ignored. They have as much time again.
+    pub fn overdue(&mut self, now: Time) -> Vec<Key> {
+        let mut overdue = Vec::new();
+        for (key, last) in &mut self.files {
+            if now.since(*last) >= REPEATED {
+                *last = now;
+                overdue.push(*key);
+            }
+        }
+        overdue
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +239,29 @@ mod tests {
             !files.settled(at(ms)).is_empty()
         });
         assert_eq!(settled, Some(222));
+    }
+
+    #[test]
+    fn a_file_that_gets_no_answers_is_overdue_by_itself() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let [one, two, three] = [1, 2, 3].map(|file| (Fd(file as u16), FileId(file)));
+        let mut lacking = Lacking::default();
+        lacking.add(one, at(0));
+        lacking.add(two, at(0));
+        // Answers about another file change nothing, and those about the second not the first.
+        lacking.answered(three, at(500));
+        lacking.answered(two, at(600));
+        assert!(lacking.overdue(at(999)).is_empty());
+        assert_eq!(lacking.overdue(at(1000)), [one]);
+        // Answers about the first keep the second waiting.
+        lacking.answered(one, at(1500));
+        assert!(lacking.overdue(at(2400)).is_empty());
+        assert_eq!(lacking.overdue(at(2500)), [one, two]);
+        lacking.postpone(at(3000));
+        lacking.add(one, at(3500));
+        lacking.remove(two);
+        assert!(lacking.overdue(at(3999)).is_empty());
+        assert_eq!(lacking.overdue(at(4000)), [one]);
     }
 
     #[test]

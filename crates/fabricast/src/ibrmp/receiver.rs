@@ -19,7 +19,7 @@ use fabricast_proto::ibrmp::{
 };
 use fabricast_proto::{NodeId, Time};
 
-use super::coming::{ComingFiles, Key, SETTLED};
+use super::coming::{ComingFiles, Key, Lacking, SETTLED};
 use super::mending::{Answered, Mended, Mending};
 use super::offer::Offer;
 use super::sender::check_news;
@@ -36,8 +36,6 @@ use crate::waker::Waker;
 
 /// Holes of all files together, at most.
 const HOLES_MAX: usize = 1 << 16;
-/// After so long without a word from the sender, a receiver requests again what it lacks.
-const REPEATED: Duration = Duration::from_secs(1);
 /// Files that may wait for the storing thread; each has two descriptors.
 const STORING_MAX: usize = 64;
 /// Most credits that a receiver grants.
@@ -77,6 +75,7 @@ pub struct FileReceiver {
     machine: Option<Receiver>,
     offer: Offer,
     coming: ComingFiles,
+    lacking: Lacking,
     /// Files that are complete, of which the sender is to say what proves them.
     complete: BTreeMap<FileId, UnprovenFile>,
     storing: Storing,
@@ -89,8 +88,6 @@ pub struct FileReceiver {
     placed: u64,
     /// Bytes of files that were stored.
     stored: u64,
-    /// When a frame last came by the channel, or missing data were last requested again.
-    heard: Time,
     /// DATA messages that have arrived, and how many brought nothing new.
     data: (u64, u64),
     outcomes: Vec<FileOutcome>,
@@ -144,6 +141,7 @@ impl FileReceiver {
             plan,
             machine: None,
             coming: ComingFiles::default(),
+            lacking: Lacking::default(),
             complete: BTreeMap::new(),
             storing: Storing::start(waker.clone())?,
             being_stored: BTreeMap::new(),
@@ -151,7 +149,6 @@ impl FileReceiver {
             ended: BTreeSet::new(),
             placed: 0,
             stored: 0,
-            heard: Time::ZERO,
             data: (0, 0),
             outcomes: Vec::new(),
             fingerprints: BTreeMap::new(),
@@ -296,26 +293,25 @@ impl FileReceiver {
     /// Passes on the EOFs of files of which no more comes by multicast.
     fn settle(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
         for eof in self.coming.settled(now) {
-            self.take_channel(&eof, &[])?;
+            self.take_channel(now, &eof, &[])?;
             self.poll(control)?;
         }
         Ok(())
     }
 
-    /// Requests again what is missing if the sender has said nothing for long, although it was
-    /// listened to.
+    /// Requests again what files lack of which the channel has brought nothing for long, although
+    /// it was listened to.
     fn repeat(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
         if self.is_full() {
-            self.heard = now;
+            self.lacking.postpone(now);
         }
-        if now.since(self.heard) < REPEATED {
-            return Ok(());
+        for (fd, file) in self.lacking.overdue(now) {
+            if let Some(machine) = &mut self.machine {
+                machine.repeat(fd, file);
+            }
+            self.poll(control)?;
         }
-        self.heard = now;
-        if let Some(machine) = &mut self.machine {
-            machine.repeat();
-        }
-        self.poll(control)
+        Ok(())
     }
 
     /// Waits for the network or the waker, at most so long.
@@ -339,7 +335,6 @@ impl FileReceiver {
         let strange = |_| absurd("a frame of its channel");
         let (frame, payload) = decode(bytes).map_err(strange)?;
         self.messages.received(SENDER.0, &frame);
-        self.heard = now;
         let Some(machine) = &mut self.machine else {
             return Err(absurd("a frame before its channel is open"));
         };
@@ -354,7 +349,7 @@ impl FileReceiver {
                 if self.coming.hold(now, message) {
                     return Ok(());
                 }
-                self.take_channel(message, payload)?;
+                self.take_channel(now, message, payload)?;
             }
         }
         self.poll(control)
@@ -455,6 +450,7 @@ impl FileReceiver {
 
     /// Takes away what has come of a file.
     fn remove(&mut self, fd: Fd, id: FileId) -> Option<UnprovenFile> {
+        self.lacking.remove((fd, id));
         let (file, eof) = self.coming.remove((fd, id));
         if let (Some(eof), Some(machine)) = (eof, &mut self.machine) {
             // It has used a credit, which its ACK returns.
@@ -531,13 +527,21 @@ impl FileReceiver {
     }
 
     /// Takes in a message by the channel.
-    fn take_channel(&mut self, message: &Message, payload: &[u8]) -> Result<(), Error> {
+    fn take_channel(&mut self, now: Time, message: &Message, payload: &[u8]) -> Result<(), Error> {
         let Some(machine) = &mut self.machine else {
             return Ok(());
         };
         let extent = machine
             .channel(message)
             .map_err(|_| absurd("a message that it may not send, or not yet"))?;
+        let key = (message.fd, message.file);
+        match message.body {
+            Body::Eof { .. } if machine.under_way().any(|open| open == key) => {
+                self.lacking.add(key, now);
+            }
+            Body::Eof { .. } => {}
+            _ => self.lacking.answered(key, now),
+        }
         self.place(message, payload, extent)
     }
 

@@ -227,35 +227,31 @@ impl Receiver {
         }
     }
 
-    /// Requests again what the files lack whose multicast has ended, except those for which
-    /// requests still wait. The driver calls this when nothing has come by the channel for so long
+    /// Requests again what a file lacks whose multicast has ended, unless requests for it still
+    /// wait. The driver calls this when the channel has brought nothing of the file for so long
     /// that the sender must have ignored requests.
-    pub fn repeat(&mut self) {
-        let mut lacking = Vec::new();
-        for (&fd, slot) in &self.slots {
-            let Some((file, open)) = slot.open.as_ref().filter(|(_, open)| open.eof) else {
-                continue;
-            };
-            let mut waiting = self.channel.waiting();
-            if waiting.any(|request| (request.fd, request.file) == (fd, *file)) {
-                continue;
-            }
-            lacking.extend((!open.bof).then_some((fd, *file, RequestKind::Bof)));
-            let holes = open.holes.iter().map(RequestKind::Data);
-            lacking.extend(holes.map(|hole| (fd, *file, hole)));
+    pub fn repeat(&mut self, fd: Fd, file: FileId) {
+        let slot = self.slots.get(&fd);
+        let open = slot.and_then(|slot| slot.file(file));
+        let Some(open) = open.filter(|open| open.eof) else {
+            return;
+        };
+        let mut waiting = self.channel.waiting();
+        if waiting.any(|request| (request.fd, request.file) == (fd, file)) {
+            return;
         }
-        for (fd, file, kind) in lacking {
+        drop(waiting);
+        let bof = (!open.bof).then_some(RequestKind::Bof);
+        let holes = open.holes.iter().map(RequestKind::Data);
+        let lacking: Vec<RequestKind> = bof.into_iter().chain(holes).collect();
+        for kind in lacking {
             self.request(fd, file, kind);
         }
     }
 
     /// The reliable channel has ended: no file that is under way will be complete.
     pub fn disconnected(&mut self) {
-        let open = self.slots.iter().filter_map(|(&fd, slot)| {
-            let (file, _) = slot.open.as_ref()?;
-            Some((fd, *file))
-        });
-        let open: Vec<(Fd, FileId)> = open.collect();
+        let open: Vec<(Fd, FileId)> = self.under_way().collect();
         for (fd, file) in open {
             self.fail(fd, file, Failure::Disconnected);
         }
@@ -304,10 +300,15 @@ impl Receiver {
 
     /// Files that are under way.
     pub fn open_files(&self) -> usize {
-        self.slots
-            .values()
-            .filter(|slot| slot.open.is_some())
-            .count()
+        self.under_way().count()
+    }
+
+    /// The files that are under way, and their slots.
+    pub fn under_way(&self) -> impl Iterator<Item = (Fd, FileId)> + '_ {
+        self.slots.iter().filter_map(|(&fd, slot)| {
+            let (file, _) = slot.open.as_ref()?;
+            Some((fd, *file))
+        })
     }
 
     /// Panics if an invariant is broken; tests call it after every step.
