@@ -333,6 +333,52 @@ fn a_request_that_was_ignored_is_repeated_while_other_files_come() {
     }
 }
 
+/// Somebody spoils each of many small files. The receiver takes in no EOF while too many of them
+/// wait to be mended, and goes on when they are: their descriptors are bounded.
+#[test]
+fn files_that_wait_to_be_mended_are_bounded() {
+    const MANY: u64 = 64;
+    let dir = Scratch::new();
+    let (run, mut sending) = received(&dir, 66, 66 * 3);
+    let slot = |file: u64| (file % 4) as u16;
+    for file in 1..=MANY {
+        sending.by_channel(slot(file), file, b"bad");
+        sending.until_done();
+        // For BOF_REQUEST, DATA_REQUEST and TRANSFER_DONE.
+        sending.peer.send_frame(&Frame::Ack(3), &[]);
+        sending.digest(file, &format!("f{file}"), b"one");
+        if file == 1 {
+            sending.peer.until_said("need");
+        }
+    }
+    let done = |file| of(slot(file), file, Body::TransferDone);
+    sending.by_channel(slot(65), 65, b"one");
+    sending.by_channel(slot(66), 66, b"one");
+    // The receiver has asked about the first file. Only when that is mended, another is complete.
+    let told = blake3::hash(blake3::hash(b"one").as_bytes());
+    let mut frames = Vec::new();
+    let mut is_asked = true; // about the first file
+    for file in 1..=MANY {
+        for answer in [&told.as_bytes()[..], b"one"] {
+            if !std::mem::take(&mut is_asked) {
+                let (need, before) = sending.peer.until_said("need");
+                assert_eq!(need["pack"], file);
+                frames.extend(before);
+            }
+            assert!(file > 1 || !frames.contains(&done(65)));
+            sending.bulk(answer);
+        }
+    }
+    while !frames.contains(&done(66)) {
+        frames.push(sending.peer.frame().0);
+    }
+    sending.digest(65, "f65", b"one");
+    sending.digest(66, "f66", b"one");
+    sending.end(66);
+    let ended = run.end().expect(0);
+    assert_eq!(ended.all("file_stored").count(), 66);
+}
+
 /// A sender that does not say what proves a file, or does not send again what is wrong in it: an
 /// error, and no hang.
 #[test]

@@ -36,10 +36,10 @@ use crate::waker::Waker;
 
 /// Holes of all files together, at most.
 const HOLES_MAX: usize = 1 << 16;
-/// Files that may wait for the storing thread; each has two descriptors.
-const STORING_MAX: usize = 64;
+/// Files that may be complete and not stored; each has two descriptors.
+const UNSTORED_MAX: usize = 64;
 /// Most credits that a receiver grants.
-const CREDITS_MAX: u32 = 1024;
+pub const CREDITS_MAX: u32 = 1024;
 
 /// What a receiver knows before it takes part.
 #[derive(Clone, Debug)]
@@ -242,10 +242,11 @@ impl FileReceiver {
         self.complete.is_empty() && !self.is_working()
     }
 
-    /// Whether so many files wait to be stored that the sender should be heard later. It opens no
-    /// more files meanwhile.
+    /// Whether so many files wait to be proven, stored or mended that messages of the channel
+    /// should wait, too. The sender then runs out of credits, and opens no more files.
     pub fn is_full(&self) -> bool {
-        self.being_stored.len() >= STORING_MAX
+        let unstored = self.complete.len() + self.being_stored.len() + self.mending.len();
+        unstored >= UNSTORED_MAX
     }
 
     /// What has become of files since the last call.
