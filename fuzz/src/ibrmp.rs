@@ -162,8 +162,11 @@ impl Ends {
             }
             self.receiver.invariants();
         }
-        self.receiver.repeat();
-        self.receiver.invariants();
+        let open: Vec<_> = self.receiver.under_way().collect();
+        for (fd, file) in open {
+            self.receiver.repeat(fd, file);
+            self.receiver.invariants();
+        }
     }
 }
 

@@ -5,6 +5,8 @@ mod common;
 
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::control::Peer;
 use common::ibrmp::{Came, Sending, bof, into, of};
@@ -216,6 +218,165 @@ fn forged_multicast_spoils_nothing() {
             "{what}"
         );
     }
+}
+
+/// A forged BOF that takes up the whole offer, before the sender has named anything, does not make
+/// the sender's own BOF implausible.
+#[test]
+fn a_forged_length_rejects_no_other_bof() {
+    for (fd, file) in [(3, 2), (3, 1)] {
+        let dir = Scratch::new();
+        let (run, mut sending) = received(&dir, 2, 2000);
+        sending.multicast(&of(fd, file, bof("forged", 2000)), &[]);
+        sending.multicast(&of(0, 1, bof("true", 2000)), &[]);
+        let bytes = vec![1; 2000];
+        let len = 2000;
+        sending.peer.send_frame(&of(0, 1, Body::Eof { len }), &[]);
+        // There is no BOF_REQUEST, before this one or after it.
+        let request = Body::DataRequest { offset: 0, len };
+        assert_eq!(sending.peer.frame().0, of(0, 1, request));
+        let data = Body::Data {
+            offset: 0,
+            len: 2000,
+        };
+        sending.peer.send_frame(&of(0, 1, data), &bytes);
+        assert_eq!(sending.peer.frame().0, of(0, 1, Body::TransferDone));
+        sending.confirm(1, "true", &bytes);
+        sending.end(1);
+        run.end().expect(0);
+        let here = std::fs::read(dir.path("r").join("true")).unwrap();
+        assert_eq!(here, bytes);
+    }
+}
+
+/// Forged DATA make the receiver request a BOF that is not multicast yet, which the sender ignores.
+/// All bytes then come before the BOF, however many they are.
+#[test]
+fn a_file_comes_without_its_bof_until_the_eof() {
+    const BLOCK: usize = 50_000;
+    let dir = Scratch::new();
+    let bytes: Vec<u8> = (0..6_000_000u32).map(|at| (at / 1000) as u8).collect();
+    let len = bytes.len() as u64;
+    let (run, mut sending) = received(&dir, 1, len);
+    let forged = Body::Data { offset: 0, len: 9 };
+    sending.multicast(&of(0, 1, forged), &bytes[..9]);
+    assert_eq!(sending.peer.come().body(), Body::BofRequest);
+    sending.peer.send_frame(&of(0, 1, Body::Eof { len }), &[]);
+    let rest = Body::DataRequest {
+        offset: 9,
+        len: len - 9,
+    };
+    assert_eq!(sending.peer.come().body(), rest);
+    assert_eq!(sending.peer.come().body(), Body::BofRequest);
+    for (n, block) in bytes.chunks(BLOCK).enumerate() {
+        let data = Body::Data {
+            offset: (n * BLOCK) as u64,
+            len: block.len() as u32,
+        };
+        sending.peer.send_frame(&of(0, 1, data), block);
+    }
+    sending.peer.send_frame(&of(0, 1, bof("true", len)), &[]);
+    sending.until_done();
+    sending.confirm(1, "true", &bytes);
+    sending.end(1);
+    run.end().expect(0);
+    assert_eq!(std::fs::read(dir.path("r").join("true")).unwrap(), bytes);
+}
+
+/// Forged DATA near the end of a file make the receiver request almost all of it before it is
+/// multicast. The sender ignores that. The receiver requests it again after the EOF, although the
+/// channel brings other files all the time.
+#[test]
+fn a_request_that_was_ignored_is_repeated_while_other_files_come() {
+    let dir = Scratch::new();
+    let (run, mut sending) = received(&dir, 2, 4000);
+    let bytes = vec![1; 2000];
+    let data = |offset, len| Body::Data { offset, len };
+    sending.multicast(&of(0, 1, bof("one", 2000)), &[]);
+    sending.multicast(&of(0, 1, data(1900, 100)), &bytes[1900..]);
+    let request = Body::DataRequest {
+        offset: 0,
+        len: 1900,
+    };
+    assert_eq!(sending.peer.come().body(), request);
+    let len = 2000;
+    sending.peer.send_frame(&of(0, 1, Body::Eof { len }), &[]);
+    sending.peer.send_frame(&of(1, 2, Body::Eof { len }), &[]);
+    let mut other = sending.peer.0.try_clone().map(Peer).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            (0..200).all(|_| {
+                other.send_frame(&of(1, 2, data(0, 9)), &bytes[..9]);
+                std::thread::sleep(Duration::from_millis(50));
+                !is_over.load(Ordering::Relaxed)
+            })
+        });
+        let again = of(0, 1, request);
+        while sending.peer.frame().0 != again {}
+        is_over.store(true, Ordering::Relaxed);
+        let came_to_an_end = others.join().unwrap();
+        assert!(!came_to_an_end, "only when nothing else came");
+    });
+    for (fd, file, name) in [(0, 1, "one"), (1, 2, "two")] {
+        sending.peer.send_frame(&of(fd, file, bof(name, 2000)), &[]);
+        sending
+            .peer
+            .send_frame(&of(fd, file, data(0, 2000)), &bytes);
+        sending.until_done();
+        sending.confirm(file, name, &bytes);
+    }
+    sending.end(2);
+    run.end().expect(0);
+    for name in ["one", "two"] {
+        assert_eq!(std::fs::read(dir.path("r").join(name)).unwrap(), bytes);
+    }
+}
+
+/// Somebody spoils each of many small files. The receiver takes in no EOF while too many of them
+/// wait to be mended, and goes on when they are: their descriptors are bounded.
+#[test]
+fn files_that_wait_to_be_mended_are_bounded() {
+    const MANY: u64 = 64;
+    let dir = Scratch::new();
+    let (run, mut sending) = received(&dir, 66, 66 * 3);
+    let slot = |file: u64| (file % 4) as u16;
+    for file in 1..=MANY {
+        sending.by_channel(slot(file), file, b"bad");
+        sending.until_done();
+        // For BOF_REQUEST, DATA_REQUEST and TRANSFER_DONE.
+        sending.peer.send_frame(&Frame::Ack(3), &[]);
+        sending.digest(file, &format!("f{file}"), b"one");
+        if file == 1 {
+            sending.peer.until_said("need");
+        }
+    }
+    let done = |file| of(slot(file), file, Body::TransferDone);
+    sending.by_channel(slot(65), 65, b"one");
+    sending.by_channel(slot(66), 66, b"one");
+    // The receiver has asked about the first file. Only when that is mended, another is complete.
+    let told = blake3::hash(blake3::hash(b"one").as_bytes());
+    let mut frames = Vec::new();
+    let mut is_asked = true; // about the first file
+    for file in 1..=MANY {
+        for answer in [&told.as_bytes()[..], b"one"] {
+            if !std::mem::take(&mut is_asked) {
+                let (need, before) = sending.peer.until_said("need");
+                assert_eq!(need["pack"], file);
+                frames.extend(before);
+            }
+            assert!(file > 1 || !frames.contains(&done(65)));
+            sending.bulk(answer);
+        }
+    }
+    while !frames.contains(&done(66)) {
+        frames.push(sending.peer.frame().0);
+    }
+    sending.digest(65, "f65", b"one");
+    sending.digest(66, "f66", b"one");
+    sending.end(66);
+    let ended = run.end().expect(0);
+    assert_eq!(ended.all("file_stored").count(), 66);
 }
 
 /// A sender that does not say what proves a file, or does not send again what is wrong in it: an

@@ -10,26 +10,22 @@ use fabricast_proto::ibrmp::{Body, Extent, Fd, FileId, Message};
 use crate::error::Error;
 use crate::object::UnprovenFile;
 
-/// Bytes of files that arrive before their BOF, which wait for it together.
-const EARLY_MAX: usize = 4 << 20;
 /// How long DATA of a file must have stayed away until its EOF counts: by another way, it may
 /// overtake what a queue still holds.
 pub const SETTLED: Duration = Duration::from_millis(10);
 /// How long an EOF waits at most: forged DATA could come for ever.
 const SETTLED_MAX: Duration = Duration::from_millis(200);
 
+/// After so long without an answer about a file whose EOF is here, a receiver requests again what
+/// the file lacks.
+const REPEATED: Duration = Duration::from_secs(1);
+
 /// A file, and the slot that a message has told of it.
 pub type Key = (Fd, FileId);
 
 /// A file that is coming.
-#[derive(Default)]
 struct Coming {
-    /// The file; `None`: the BOF is not here.
-    file: Option<UnprovenFile>,
-    /// What has come before the BOF: positions and bytes.
-    early: Vec<(u64, Vec<u8>)>,
-    /// Its length in bytes, by BOF or EOF; 0 if it is not known.
-    len: u64,
+    file: UnprovenFile,
     /// Bytes that are here.
     placed: u64,
     /// When DATA last came by multicast.
@@ -53,21 +49,19 @@ impl Coming {
 #[derive(Default)]
 pub struct ComingFiles {
     files: BTreeMap<Key, Coming>,
-    /// Bytes that wait for BOFs.
-    early: usize,
+    /// Bytes of all these files that are here.
+    placed: u64,
 }
 
 impl ComingFiles {
-    /// Whether so many more bytes of a file can be kept.
-    pub fn has_room(&self, key: Key, count: usize) -> bool {
-        let has_bof = self.files.get(&key).is_some_and(|c| c.file.is_some());
-        has_bof || self.early + count <= EARLY_MAX
+    /// Whether something of a file is here.
+    pub fn contains(&self, key: Key) -> bool {
+        self.files.contains_key(&key)
     }
 
-    /// Bytes of the files that are coming, as far as BOFs tell, but of those that `is_left_out`.
-    pub fn heard_len(&self, is_left_out: impl Fn(FileId) -> bool) -> u64 {
-        let files = self.files.iter().filter(|((_, id), _)| !is_left_out(*id));
-        files.map(|(_, coming)| coming.len).sum()
+    /// Bytes of all files that are here.
+    pub fn placed(&self) -> u64 {
+        self.placed
     }
 
     /// Something of a file has come by multicast.
@@ -106,37 +100,25 @@ impl ComingFiles {
         settled
     }
 
-    /// The EOF tells how long a file is.
-    pub fn ends(&mut self, key: Key, len: u64) {
-        if let Some(coming) = self.files.get_mut(&key) {
-            coming.len = len;
-        }
+    /// The first message of a file is here.
+    pub fn begin(&mut self, key: Key, file: UnprovenFile) {
+        let coming = Coming {
+            file,
+            placed: 0,
+            last: None,
+            eof: None,
+        };
+        self.files.insert(key, coming);
     }
 
-    /// Writes bytes of a file, or keeps them for its BOF.
+    /// Writes bytes of a file that has begun.
     pub fn place(&mut self, extent: &Extent, bytes: &[u8]) -> Result<(), Error> {
-        let coming = self.files.entry((extent.fd, extent.file)).or_default();
+        let Some(coming) = self.files.get_mut(&(extent.fd, extent.file)) else {
+            return Ok(());
+        };
         coming.placed += bytes.len() as u64;
-        match &mut coming.file {
-            Some(file) => file.write(extent.range.start, bytes),
-            None => {
-                self.early += bytes.len();
-                coming.early.push((extent.range.start, bytes.to_vec()));
-                Ok(())
-            }
-        }
-    }
-
-    /// The BOF of a file is here, of which some bytes may be here.
-    pub fn begin(&mut self, key: Key, len: u64, mut file: UnprovenFile) -> Result<(), Error> {
-        let coming = self.files.entry(key).or_default();
-        for (offset, bytes) in std::mem::take(&mut coming.early) {
-            self.early -= bytes.len();
-            file.write(offset, &bytes)?;
-        }
-        coming.len = len;
-        coming.file = Some(file);
-        Ok(())
+        self.placed += bytes.len() as u64;
+        coming.file.write(extent.range.start, bytes)
     }
 
     /// Takes a file away: what has been written of it, and its EOF if that is held.
@@ -144,9 +126,8 @@ impl ComingFiles {
         let Some(coming) = self.files.remove(&key) else {
             return (None, None);
         };
-        let early: usize = coming.early.iter().map(|(_, bytes)| bytes.len()).sum();
-        self.early -= early;
-        (coming.file, coming.eof.map(|(eof, _)| eof))
+        self.placed -= coming.placed;
+        (Some(coming.file), coming.eof.map(|(eof, _)| eof))
     }
 
     /// Forgets all.
@@ -155,19 +136,84 @@ impl ComingFiles {
     }
 }
 
+/// The files whose EOFs are here and which lack something.
+#[derive(Default)]
+pub struct Lacking {
+    /// The files in the order of their EOFs, and when the last answer came that counts for each.
+    files: Vec<(Key, Time)>,
+}
+
+impl Lacking {
+    /// The EOF of a file has been taken in.
+    pub fn add(&mut self, key: Key, now: Time) {
+        if !self.files.iter().any(|(other, _)| *other == key) {
+            self.files.push((key, now));
+        }
+    }
+
+    /// The channel has brought something of a file. The sender answers requests in their order, so
+    /// the files whose EOFs came later have to wait.
+    pub fn answered(&mut self, key: Key, now: Time) {
+        let is_it = |(other, _): &(Key, Time)| *other == key;
+        let from = self.files.iter().position(is_it);
+        let from = from.unwrap_or(self.files.len());
+        for (_, last) in &mut self.files[from..] {
+            *last = now;
+        }
+    }
+
+    /// The channel was not listened to until now.
+    pub fn postpone(&mut self, now: Time) {
+        self.files.iter_mut().for_each(|(_, last)| *last = now);
+    }
+
+    /// A file is complete, or has ended otherwise.
+    pub fn remove(&mut self, key: Key) {
+        self.files.retain(|(other, _)| *other != key);
+    }
+
+    /// Files whose requests the sender must have ignored. They have as much time again.
+    pub fn overdue(&mut self, now: Time) -> Vec<Key> {
+        let mut overdue = Vec::new();
+        for (key, last) in &mut self.files {
+            if now.since(*last) >= REPEATED {
+                *last = now;
+                overdue.push(*key);
+            }
+        }
+        overdue
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Destination;
+    use crate::object::testing::scratch;
 
     const KEY: Key = (Fd(0), FileId(1));
 
-    fn data(files: &mut ComingFiles, len: u64) {
+    /// A file of which so many bytes are here.
+    fn begun(len: u64) -> ComingFiles {
+        let mut files = ComingFiles::default();
+        let destination = Destination {
+            root: scratch(),
+            name: None,
+            overwrite: false,
+            sync: false,
+            is_tame: false,
+            is_privileged: false,
+            attributes: false,
+            deletes: false,
+        };
+        files.begin(KEY, UnprovenFile::new(destination).unwrap());
         let extent = Extent {
             fd: KEY.0,
             file: KEY.1,
             range: 0..len,
         };
         files.place(&extent, &vec![0; len as usize]).unwrap();
+        files
     }
 
     #[test]
@@ -179,9 +225,8 @@ mod tests {
             body: Body::Eof { len: 100 },
         };
         let at = |ms: u64| Time(ms * 1_000_000);
-        let mut files = ComingFiles::default();
+        let mut files = begun(10);
         assert!(!files.hold(at(0), &eof), "nothing has come by multicast");
-        data(&mut files, 10);
         files.heard(KEY, at(1));
         assert!(files.hold(at(2), &eof) && files.holds());
         assert!(files.settled(at(10)).is_empty());
@@ -197,12 +242,33 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_wait_for_bofs_are_bounded() {
-        let mut files = ComingFiles::default();
-        assert!(files.has_room(KEY, EARLY_MAX));
-        data(&mut files, 10);
-        assert!(!files.has_room(KEY, EARLY_MAX));
+    fn a_file_that_gets_no_answers_is_overdue_by_itself() {
+        let at = |ms: u64| Time(ms * 1_000_000);
+        let [one, two, three] = [1, 2, 3].map(|file| (Fd(file as u16), FileId(file)));
+        let mut lacking = Lacking::default();
+        lacking.add(one, at(0));
+        lacking.add(two, at(0));
+        // Answers about another file change nothing, and those about the second not the first.
+        lacking.answered(three, at(500));
+        lacking.answered(two, at(600));
+        assert!(lacking.overdue(at(999)).is_empty());
+        assert_eq!(lacking.overdue(at(1000)), [one]);
+        // Answers about the first keep the second waiting.
+        lacking.answered(one, at(1500));
+        assert!(lacking.overdue(at(2400)).is_empty());
+        assert_eq!(lacking.overdue(at(2500)), [one, two]);
+        lacking.postpone(at(3000));
+        lacking.add(one, at(3500));
+        lacking.remove(two);
+        assert!(lacking.overdue(at(3999)).is_empty());
+        assert_eq!(lacking.overdue(at(4000)), [one]);
+    }
+
+    #[test]
+    fn bytes_count_until_their_file_is_taken_away() {
+        let mut files = begun(10);
+        assert_eq!(files.placed(), 10);
         files.remove(KEY);
-        assert!(files.has_room(KEY, EARLY_MAX));
+        assert_eq!(files.placed(), 0);
     }
 }

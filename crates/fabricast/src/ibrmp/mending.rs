@@ -62,6 +62,11 @@ impl Mending {
         self.files.is_empty()
     }
 
+    /// Number of files that are mended or wait for that.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
     /// What came again.
     pub fn mended(&self) -> Mended {
         self.mended

@@ -25,7 +25,7 @@ mod storing;
 pub use fingerprint::Fingerprint;
 pub use mending::Mended;
 pub use messages::{MessageCounts, Messages};
-pub use receiver::{FileOutcome, FileReceiver, ReceiverPlan};
+pub use receiver::{CREDITS_MAX, FileOutcome, FileReceiver, ReceiverPlan};
 pub use sender::{FileSender, Noticed, SenderPlan, digest, files};
 pub use sent::SentFiles;
 

@@ -19,7 +19,7 @@ use fabricast_proto::ibrmp::{
 };
 use fabricast_proto::{NodeId, Time};
 
-use super::coming::{ComingFiles, SETTLED};
+use super::coming::{ComingFiles, Key, Lacking, SETTLED};
 use super::mending::{Answered, Mended, Mending};
 use super::offer::Offer;
 use super::sender::check_news;
@@ -36,12 +36,10 @@ use crate::waker::Waker;
 
 /// Holes of all files together, at most.
 const HOLES_MAX: usize = 1 << 16;
-/// After so long without a word from the sender, a receiver requests again what it lacks.
-const REPEATED: Duration = Duration::from_secs(1);
-/// Files that may wait for the storing thread; each has two descriptors.
-const STORING_MAX: usize = 64;
+/// Files that may be complete and not stored; each has two descriptors.
+const UNSTORED_MAX: usize = 64;
 /// Most credits that a receiver grants.
-const CREDITS_MAX: u32 = 1024;
+pub const CREDITS_MAX: u32 = 1024;
 
 /// What a receiver knows before it takes part.
 #[derive(Clone, Debug)]
@@ -77,6 +75,7 @@ pub struct FileReceiver {
     machine: Option<Receiver>,
     offer: Offer,
     coming: ComingFiles,
+    lacking: Lacking,
     /// Files that are complete, of which the sender is to say what proves them.
     complete: BTreeMap<FileId, UnprovenFile>,
     storing: Storing,
@@ -89,8 +88,6 @@ pub struct FileReceiver {
     placed: u64,
     /// Bytes of files that were stored.
     stored: u64,
-    /// When a frame last came by the channel, or missing data were last requested again.
-    heard: Time,
     /// DATA messages that have arrived, and how many brought nothing new.
     data: (u64, u64),
     outcomes: Vec<FileOutcome>,
@@ -144,6 +141,7 @@ impl FileReceiver {
             plan,
             machine: None,
             coming: ComingFiles::default(),
+            lacking: Lacking::default(),
             complete: BTreeMap::new(),
             storing: Storing::start(waker.clone())?,
             being_stored: BTreeMap::new(),
@@ -151,7 +149,6 @@ impl FileReceiver {
             ended: BTreeSet::new(),
             placed: 0,
             stored: 0,
-            heard: Time::ZERO,
             data: (0, 0),
             outcomes: Vec::new(),
             fingerprints: BTreeMap::new(),
@@ -245,10 +242,11 @@ impl FileReceiver {
         self.complete.is_empty() && !self.is_working()
     }
 
-    /// Whether so many files wait to be stored that the sender should be heard later. It opens no
-    /// more files meanwhile.
+    /// Whether so many files wait to be proven, stored or mended that messages of the channel
+    /// should wait, too. The sender then runs out of credits, and opens no more files.
     pub fn is_full(&self) -> bool {
-        self.being_stored.len() >= STORING_MAX
+        let unstored = self.complete.len() + self.being_stored.len() + self.mending.len();
+        unstored >= UNSTORED_MAX
     }
 
     /// What has become of files since the last call.
@@ -296,26 +294,25 @@ impl FileReceiver {
     /// Passes on the EOFs of files of which no more comes by multicast.
     fn settle(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
         for eof in self.coming.settled(now) {
-            self.take_channel(&eof, &[])?;
+            self.take_channel(now, &eof, &[])?;
             self.poll(control)?;
         }
         Ok(())
     }
 
-    /// Requests again what is missing if the sender has said nothing for long, although it was
-    /// listened to.
+    /// Requests again what files lack of which the channel has brought nothing for long, although
+    /// it was listened to.
     fn repeat(&mut self, now: Time, control: &mut Control) -> Result<(), Error> {
         if self.is_full() {
-            self.heard = now;
+            self.lacking.postpone(now);
         }
-        if now.since(self.heard) < REPEATED {
-            return Ok(());
+        for (fd, file) in self.lacking.overdue(now) {
+            if let Some(machine) = &mut self.machine {
+                machine.repeat(fd, file);
+            }
+            self.poll(control)?;
         }
-        self.heard = now;
-        if let Some(machine) = &mut self.machine {
-            machine.repeat();
-        }
-        self.poll(control)
+        Ok(())
     }
 
     /// Waits for the network or the waker, at most so long.
@@ -339,7 +336,6 @@ impl FileReceiver {
         let strange = |_| absurd("a frame of its channel");
         let (frame, payload) = decode(bytes).map_err(strange)?;
         self.messages.received(SENDER.0, &frame);
-        self.heard = now;
         let Some(machine) = &mut self.machine else {
             return Err(absurd("a frame before its channel is open"));
         };
@@ -354,17 +350,18 @@ impl FileReceiver {
                 if self.coming.hold(now, message) {
                     return Ok(());
                 }
-                self.take_channel(message, payload)?;
+                self.take_channel(now, message, payload)?;
             }
         }
         self.poll(control)
     }
 
-    /// Whether a message by multicast may be one of the sender's, and there is room for it.
+    /// Whether a message by multicast may be one of the sender's, and does not make the files that
+    /// are coming longer together than all that was offered.
     fn is_plausible(&self, message: &Message, payload: &[u8]) -> bool {
-        let key = (message.fd, message.file);
-        let heard = || self.coming.heard_len(|id| self.offer.is_named(id));
-        self.offer.is_plausible(message, heard) && self.coming.has_room(key, payload.len())
+        let placed = self.coming.placed() + payload.len() as u64;
+        let has_room = matches!(message.body, Body::Bof { .. }) || placed <= self.plan.len;
+        self.offer.is_plausible(message) && has_room
     }
 
     /// Gives up the files that are under way: the sender has closed all files.
@@ -454,6 +451,7 @@ impl FileReceiver {
 
     /// Takes away what has come of a file.
     fn remove(&mut self, fd: Fd, id: FileId) -> Option<UnprovenFile> {
+        self.lacking.remove((fd, id));
         let (file, eof) = self.coming.remove((fd, id));
         if let (Some(eof), Some(machine)) = (eof, &mut self.machine) {
             // It has used a credit, which its ACK returns.
@@ -530,7 +528,7 @@ impl FileReceiver {
     }
 
     /// Takes in a message by the channel.
-    fn take_channel(&mut self, message: &Message, payload: &[u8]) -> Result<(), Error> {
+    fn take_channel(&mut self, now: Time, message: &Message, payload: &[u8]) -> Result<(), Error> {
         let Some(machine) = &mut self.machine else {
             return Ok(());
         };
@@ -538,11 +536,12 @@ impl FileReceiver {
             .channel(message)
             .map_err(|_| absurd("a message that it may not send, or not yet"))?;
         let key = (message.fd, message.file);
-        if extent.is_some() && !self.coming.has_room(key, payload.len()) {
-            return Err(absurd("bytes of a file whose name it does not tell"));
-        }
-        if let Body::Eof { len } = message.body {
-            self.coming.ends(key, len);
+        match message.body {
+            Body::Eof { .. } if machine.under_way().any(|open| open == key) => {
+                self.lacking.add(key, now);
+            }
+            Body::Eof { .. } => {}
+            _ => self.lacking.answered(key, now),
         }
         self.place(message, payload, extent)
     }
@@ -562,6 +561,7 @@ impl FileReceiver {
             self.data.1 += 1;
             return Ok(());
         };
+        self.begin((extent.fd, extent.file))?;
         let range = &extent.range;
         let bytes = &payload[(range.start - offset) as usize..(range.end - offset) as usize];
         self.placed += bytes.len() as u64;
@@ -570,7 +570,7 @@ impl FileReceiver {
 
     fn event(&mut self, event: ReceiverEvent, control: &mut Control) -> Result<(), Error> {
         match event {
-            ReceiverEvent::Announced { fd, file, len, .. } => self.announced(fd, file, len),
+            ReceiverEvent::Announced { fd, file, .. } => self.begin((fd, file)),
             ReceiverEvent::Complete(fd, file) => {
                 let unproven = self.remove(fd, file);
                 self.complete
@@ -592,12 +592,18 @@ impl FileReceiver {
         }
     }
 
-    /// Makes a file, of which some bytes may be here.
-    fn announced(&mut self, fd: Fd, id: FileId, len: u64) -> Result<(), Error> {
+    /// Makes a file when its first message is here, whatever that is. The disk must have room for
+    /// what is still to come of the offer: a length by multicast may be forged.
+    fn begin(&mut self, key: Key) -> Result<(), Error> {
+        if self.coming.contains(key) {
+            return Ok(());
+        }
         let destination = &self.plan.destination;
-        check_space(&destination.root.join("x"), len, self.plan.reserve)?;
+        let rest = self.plan.len.saturating_sub(self.placed);
+        check_space(&destination.root.join("x"), rest, self.plan.reserve)?;
         let file = UnprovenFile::new(destination.clone())?;
-        self.coming.begin((fd, id), len, file)
+        self.coming.begin(key, file);
+        Ok(())
     }
 
     /// Notes that a file has failed, and tells the sender. Does nothing if it has ended already.

@@ -1,5 +1,6 @@
 //! A receiver by P3's protocol, from the start until the sender closes it with `Bye` (spec 7.8).
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::bootstrap::message::{Last, ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::ibrmp::{FileOutcome, FileReceiver, ReceiverPlan};
+use crate::ibrmp::{CREDITS_MAX, FileOutcome, FileReceiver, ReceiverPlan};
 use crate::net::Clock;
 use crate::text::ToldPath;
 use crate::waker::Waker;
@@ -67,6 +68,7 @@ pub fn run(
         tell,
         clock,
         len,
+        held: VecDeque::new(),
         last: None,
         stored: (0, 0),
         failed: Vec::new(),
@@ -130,6 +132,8 @@ struct Session<'a> {
     clock: Clock,
     /// Bytes of all files that the sender has offered.
     len: u64,
+    /// Messages of the channel that wait until files are stored or mended.
+    held: VecDeque<Vec<u8>>,
     /// What the sender has said when it had no more files.
     last: Option<Last>,
     /// Files that were stored, and their bytes.
@@ -155,10 +159,8 @@ impl Session<'_> {
         loop {
             check(&self.options.interrupt)?;
             let mut is_busy = self.drain()?;
+            is_busy |= self.release()?;
             for _ in 0..HEARD {
-                if self.files.is_full() {
-                    break;
-                }
                 let Some(heard) = self.control.hear() else {
                     break;
                 };
@@ -197,12 +199,12 @@ impl Session<'_> {
     fn heard(&mut self, heard: Heard) -> Result<bool, Error> {
         match heard {
             Heard::Frame(bytes) => {
-                // What was multicast before the EOF waits in the network, and is not lost.
-                if bytes.first() == Some(&(Type::Eof as u8)) {
-                    self.drain()?;
+                // An ACK brings the credits with which TRANSFER_DONE leaves, so it never waits.
+                let is_ack = bytes.first() == Some(&(Type::Ack as u8));
+                match is_ack || (self.held.is_empty() && !self.files.is_full()) {
+                    true => self.frame(&bytes)?,
+                    false => self.hold(bytes)?,
                 }
-                let now = self.clock.now();
-                self.files.frame(now, &bytes, self.control)?;
             }
             Heard::Message(ToReceiver::Channel(channel)) => {
                 self.files.open(&channel)?;
@@ -232,6 +234,39 @@ impl Session<'_> {
         Ok(false)
     }
 
+    /// Handles a frame of the channel.
+    fn frame(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        // What was multicast before the EOF waits in the network, and is not lost.
+        if bytes.first() == Some(&(Type::Eof as u8)) {
+            self.drain()?;
+        }
+        let now = self.clock.now();
+        self.files.frame(now, bytes, self.control)
+    }
+
+    /// Keeps a message of the channel until there are fewer files to store or to mend.
+    fn hold(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
+        if self.held.len() >= CREDITS_MAX as usize {
+            let text = "the sender sends more messages than the receiver has granted credits for";
+            return Err(Error::PeerLost(text.into()));
+        }
+        self.held.push_back(bytes);
+        Ok(())
+    }
+
+    /// Handles messages that were kept, as far as there is room for more files. Returns whether
+    /// there were any.
+    fn release(&mut self) -> Result<bool, Error> {
+        let before = self.held.len();
+        while !self.files.is_full()
+            && let Some(bytes) = self.held.pop_front()
+        {
+            self.said = Instant::now();
+            self.frame(&bytes)?;
+        }
+        Ok(self.held.len() < before)
+    }
+
     /// Tells the user what has become of files.
     fn outcomes(&mut self) {
         for outcome in self.files.outcomes() {
@@ -254,7 +289,8 @@ impl Session<'_> {
     /// Says that the receiver has finished, once the sender has no more files and it is known what
     /// has become of each.
     fn finish(&mut self) -> Result<(), Error> {
-        let Some(last) = self.last.as_ref().filter(|_| self.finished.is_none()) else {
+        let is_due = self.finished.is_none() && self.held.is_empty();
+        let Some(last) = self.last.as_ref().filter(|_| is_due) else {
             return Ok(());
         };
         // All frames of the channel come before the sender's last words. What was multicast before

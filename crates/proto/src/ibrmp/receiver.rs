@@ -227,35 +227,31 @@ impl Receiver {
         }
     }
 
-    /// Requests again what the files lack whose multicast has ended, except those for which
-    /// requests still wait. The driver calls this when nothing has come by the channel for so long
+    /// Requests again what a file lacks whose multicast has ended, unless requests for it still
+    /// wait. The driver calls this when the channel has brought nothing of the file for so long
     /// that the sender must have ignored requests.
-    pub fn repeat(&mut self) {
-        let mut lacking = Vec::new();
-        for (&fd, slot) in &self.slots {
-            let Some((file, open)) = slot.open.as_ref().filter(|(_, open)| open.eof) else {
-                continue;
-            };
-            let mut waiting = self.channel.waiting();
-            if waiting.any(|request| (request.fd, request.file) == (fd, *file)) {
-                continue;
-            }
-            lacking.extend((!open.bof).then_some((fd, *file, RequestKind::Bof)));
-            let holes = open.holes.iter().map(RequestKind::Data);
-            lacking.extend(holes.map(|hole| (fd, *file, hole)));
+    pub fn repeat(&mut self, fd: Fd, file: FileId) {
+        let slot = self.slots.get(&fd);
+        let open = slot.and_then(|slot| slot.file(file));
+        let Some(open) = open.filter(|open| open.eof) else {
+            return;
+        };
+        let mut waiting = self.channel.waiting();
+        if waiting.any(|request| (request.fd, request.file) == (fd, file)) {
+            return;
         }
-        for (fd, file, kind) in lacking {
+        drop(waiting);
+        let bof = (!open.bof).then_some(RequestKind::Bof);
+        let holes = open.holes.iter().map(RequestKind::Data);
+        let lacking: Vec<RequestKind> = bof.into_iter().chain(holes).collect();
+        for kind in lacking {
             self.request(fd, file, kind);
         }
     }
 
     /// The reliable channel has ended: no file that is under way will be complete.
     pub fn disconnected(&mut self) {
-        let open = self.slots.iter().filter_map(|(&fd, slot)| {
-            let (file, _) = slot.open.as_ref()?;
-            Some((fd, *file))
-        });
-        let open: Vec<(Fd, FileId)> = open.collect();
+        let open: Vec<(Fd, FileId)> = self.under_way().collect();
         for (fd, file) in open {
             self.fail(fd, file, Failure::Disconnected);
         }
@@ -304,10 +300,15 @@ impl Receiver {
 
     /// Files that are under way.
     pub fn open_files(&self) -> usize {
-        self.slots
-            .values()
-            .filter(|slot| slot.open.is_some())
-            .count()
+        self.under_way().count()
+    }
+
+    /// The files that are under way, and their slots.
+    pub fn under_way(&self) -> impl Iterator<Item = (Fd, FileId)> + '_ {
+        self.slots.iter().filter_map(|(&fd, slot)| {
+            let (file, _) = slot.open.as_ref()?;
+            Some((fd, *file))
+        })
     }
 
     /// Panics if an invariant is broken; tests call it after every step.
@@ -474,7 +475,9 @@ impl Receiver {
         Some(arrival.write)
     }
 
-    /// The EOF states the file's length. What multicast has told beyond it was forged.
+    /// The EOF states the file's length. What multicast has told beyond it was forged. A BOF that
+    /// is not here is requested again: forged DATA may have had it requested before it was
+    /// multicast, which the sender ignores.
     fn end(&mut self, fd: Fd, file: FileId, len: u64) {
         let Some(open) = self.file(fd, file).filter(|open| !open.eof) else {
             return;
@@ -488,9 +491,17 @@ impl Receiver {
         let forgets = mutant::active(Mutant::EndMakesNoHole);
         let hole = if forgets { None } else { open.holes.end(len) };
         let after = open.holes.count();
+        let has_bof = open.bof;
         self.holes = self.holes + after - before;
         if let Some(hole) = hole {
             self.request(fd, file, RequestKind::Data(hole));
+        }
+        let is_bof = |request: &Request| {
+            (request.fd, request.file) == (fd, file) && request.kind == RequestKind::Bof
+        };
+        let waits = self.channel.waiting().any(is_bof);
+        if !has_bof && !waits {
+            self.request(fd, file, RequestKind::Bof);
         }
         self.finish(fd, file);
     }

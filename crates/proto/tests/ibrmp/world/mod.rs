@@ -217,7 +217,10 @@ impl World {
             self.settle();
             for receiver in self.receivers() {
                 let station = self.stations.get_mut(&receiver).expect("a receiver");
-                station.machine.repeat();
+                let open: Vec<_> = station.machine.under_way().collect();
+                for (fd, file) in open {
+                    station.machine.repeat(fd, file);
+                }
                 self.poll_receiver(receiver);
             }
             if self.stations.values().all(|station| station.up.is_empty()) {
