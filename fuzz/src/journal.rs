@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use fabricast::object::Tree;
 use fabricast::object::manifest::{Entry, Kind, Manifest, TOP};
 use fabricast::object::pack::{Content, Header, Pack, Piece};
-use fabricast::object::{Destination, Tree};
 
 use crate::place::Place;
 
@@ -68,7 +68,7 @@ pub fn packs() -> Vec<Pack> {
 /// What a run leaves that ends after some of the packs: names in the destination, and bytes.
 pub fn left(packs: &[Pack]) -> Vec<(PathBuf, Vec<u8>)> {
     let place = Place::new("left");
-    let mut tree = begin(&place.to());
+    let mut tree = place.tree();
     resume(&mut tree);
     packs.iter().for_each(|pack| put(&mut tree, pack));
     drop(tree);
@@ -84,20 +84,6 @@ pub fn left(packs: &[Pack]) -> Vec<(PathBuf, Vec<u8>)> {
     files
         .map(|path| (relative(&path), fs::read(&path).expect("a file")))
         .collect()
-}
-
-fn begin(root: &Path) -> Tree {
-    Tree::new(Destination {
-        root: root.to_owned(),
-        name: None,
-        overwrite: true,
-        sync: false,
-        is_tame: false,
-        is_privileged: false,
-        attributes: false,
-        deletes: false,
-    })
-    .expect("the destination is there")
 }
 
 /// Resumes a tree. Returns the hashes of the packs that are there.
@@ -138,7 +124,7 @@ pub fn journal<'a>(files: impl Iterator<Item = (&'a Path, &'a [u8])>) -> usize {
             .and_then(|()| file.set_modified(time))
             .expect("mode and time");
     }
-    let mut tree = begin(&place.to());
+    let mut tree = place.tree();
     let kept = resume(&mut tree);
     for pack in packs() {
         let hash: [u8; 32] = pack.hash().into();

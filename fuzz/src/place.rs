@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fabricast::object::{Destination, Tree};
+
 /// A directory that holds a destination, and one beside it that nothing may come to. Both are empty
 /// at the beginning.
 pub struct Place(PathBuf);
@@ -26,6 +28,21 @@ impl Place {
     /// The destination.
     pub fn to(&self) -> PathBuf {
         self.0.join("to")
+    }
+
+    /// A set that comes to the destination, where it may replace what is there.
+    pub fn tree(&self) -> Tree {
+        Tree::new(Destination {
+            root: self.to(),
+            name: None,
+            overwrite: true,
+            sync: false,
+            is_tame: false,
+            is_privileged: false,
+            attributes: false,
+            deletes: false,
+        })
+        .expect("the destination is there")
     }
 
     fn outside(&self) -> PathBuf {

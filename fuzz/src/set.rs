@@ -1,10 +1,7 @@
 //! The bodies of the fuzz targets of sets of files: what a sender that lies says of them.
 
-use std::path::Path;
-
 use fabricast::object::manifest::Manifest;
 use fabricast::object::pack::{Content, Header};
-use fabricast::object::{Destination, Tree};
 
 use crate::place::Place;
 
@@ -53,15 +50,14 @@ const LEN_MAX: u64 = 1 << 20;
 /// may replace what is there. Returns the number of packs that were stored.
 pub fn store(input: &[u8]) -> usize {
     let place = Place::new("store");
-    let to = place.to();
-    let (mut tree, mut rest, mut stored) = (tree(&to), input, 0);
+    let (mut tree, mut rest, mut stored) = (place.tree(), input, 0);
     for _ in 0..PACKS_MAX {
         let Some((header, payload)) = next(&mut rest) else {
             break;
         };
         if header.is_empty() {
             let _ = tree.finish();
-            tree = self::tree(&to);
+            tree = place.tree();
             continue;
         }
         let result = match Header::decode(header, payload.len()).map(|h| h.content) {
@@ -72,27 +68,13 @@ pub fn store(input: &[u8]) -> usize {
         };
         match result {
             Ok(()) => stored += 1,
-            Err(_) => tree = self::tree(&to), // a receiver ends at the first error
+            Err(_) => tree = place.tree(), // a receiver ends at the first error
         }
     }
     let _ = tree.finish();
     drop(tree);
     place.check();
     stored
-}
-
-fn tree(root: &Path) -> Tree {
-    Tree::new(Destination {
-        root: root.to_owned(),
-        name: None,
-        overwrite: true,
-        sync: false,
-        is_tame: false,
-        is_privileged: false,
-        attributes: false,
-        deletes: false,
-    })
-    .unwrap()
 }
 
 /// The header and the payload of the next pack.
