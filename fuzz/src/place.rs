@@ -33,14 +33,8 @@ impl Place {
     /// A set that comes to the destination, where it may replace what is there.
     pub fn tree(&self) -> Tree {
         Tree::new(Destination {
-            root: self.to(),
-            name: None,
             overwrite: true,
-            sync: false,
-            is_tame: false,
-            is_privileged: false,
-            attributes: false,
-            deletes: false,
+            ..Destination::new(self.to())
         })
         .expect("the destination is there")
     }

@@ -57,9 +57,14 @@ pub fn source<'a>(
     })
 }
 
+/// Whether the files go by P3's protocol.
+fn is_ibrmp(how: &args::Sending) -> bool {
+    how.scheme.split('+').next() == Some(ibrmp::NAME)
+}
+
 /// Refuses options that do not fit the scheme.
 pub fn check_scheme(how: &args::Sending) -> Result<(), Error> {
-    let is_ibrmp = how.scheme.split('+').next() == Some(ibrmp::NAME);
+    let is_ibrmp = is_ibrmp(how);
     let timeout = how.file_timeout.is_some().then_some("--file-timeout");
     let at_once = how.files_at_once.is_some().then_some("--files-at-once");
     let text = match is_ibrmp {
@@ -99,7 +104,7 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
             let mut notice = |text| notices.push(text);
             let listed = SourceSet::list(paths, &selection(how), &mut notice);
             listed.and_then(|mut set| {
-                if !how.no_compare && how.scheme != ibrmp::NAME {
+                if !how.no_compare && !is_ibrmp(how) {
                     set.find_identical(&mut || Ok(()), &mut notice)?;
                 }
                 Ok(set)

@@ -232,17 +232,7 @@ fn a_file_and_a_directory() {
         let told = told[me as usize - 1].lock().unwrap();
         let root = dir.join(me.to_string());
         std::fs::create_dir(&root).unwrap();
-        let mut tree = Tree::new(Destination {
-            root: root.clone(),
-            name: None,
-            overwrite: false,
-            sync: false,
-            is_tame: false,
-            is_privileged: false,
-            attributes: false,
-            deletes: false,
-        })
-        .unwrap();
+        let mut tree = Tree::new(Destination::new(root.clone())).unwrap();
         loop {
             let mut next = None;
             end.step_until(|_| {

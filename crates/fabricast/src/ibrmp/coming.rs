@@ -196,16 +196,7 @@ mod tests {
     /// A file of which so many bytes are here.
     fn begun(len: u64) -> ComingFiles {
         let mut files = ComingFiles::default();
-        let destination = Destination {
-            root: scratch(),
-            name: None,
-            overwrite: false,
-            sync: false,
-            is_tame: false,
-            is_privileged: false,
-            attributes: false,
-            deletes: false,
-        };
+        let destination = Destination::new(scratch());
         files.begin(KEY, UnprovenFile::new(destination).unwrap());
         let extent = Extent {
             fd: KEY.0,

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use super::absurd;
 use super::manifest::{Kind, Manifest};
 use super::pack::Piece;
 use crate::error::Error;
@@ -24,10 +25,6 @@ pub struct Discard {
     failed: BTreeSet<u32>,
 }
 
-fn absurd(what: &str) -> Error {
-    Error::Integrity(format!("what the sender sends makes no sense: {what}"))
-}
-
 impl Discard {
     /// The entries so far.
     pub fn manifest(&self) -> &Manifest {
@@ -36,8 +33,7 @@ impl Discard {
 
     /// Adds a page of the manifest.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
-        let added = self.manifest.add_page(page);
-        added.map_err(|e| Error::Integrity(e.to_string()))?;
+        self.manifest.add_page(page)?;
         self.arrived.resize(self.manifest.entries().len(), 0);
         Ok(())
     }

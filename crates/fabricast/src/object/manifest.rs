@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::LEN_MAX;
+use crate::error::Error;
 
 /// Most entries of a set.
 pub const ENTRIES_MAX: u32 = 1 << 22;
@@ -86,6 +87,12 @@ pub struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the sender's manifest makes no sense: {0}")]
 pub struct Malformed(pub &'static str);
+
+impl From<Malformed> for Error {
+    fn from(error: Malformed) -> Error {
+        Error::Integrity(error.to_string())
+    }
+}
 
 /// The entries of a set, in the order in which they were announced.
 #[derive(Clone, Default, Debug)]

@@ -3,6 +3,8 @@
 
 use fabricast_proto::Outcome;
 
+use crate::error::Error;
+
 /// Lets other threads run before this one goes on. Threads that hash and write packs call it each
 /// time that they are about to work for longer than some 0.1 ms. All receivers get a pack at the
 /// same time; where there are fewer cores than threads, the thread that takes datagrams would
@@ -113,6 +115,11 @@ unsafe impl<O: Object + ?Sized> Object for Box<O> {
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
         (**self).progress(report);
     }
+}
+
+/// The error for a sender that contradicts itself.
+fn absurd(what: &str) -> Error {
+    Error::Integrity(format!("what the sender sends makes no sense: {what}"))
 }
 
 mod memory;

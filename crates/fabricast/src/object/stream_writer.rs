@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::give_way;
 use super::manifest::{Kind, Manifest};
 use super::pack::Piece;
+use super::{absurd, give_way};
 use crate::error::Error;
 
 /// Bytes that are written at a time, before other threads may run.
@@ -48,10 +48,6 @@ fn write_all(mut out: &File, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn absurd(what: &str) -> Error {
-    Error::Integrity(format!("what the sender sends makes no sense: {what}"))
-}
-
 impl StreamWriter {
     /// Begins a stream; the manifest comes by [`StreamWriter::add_page`].
     pub fn new(out: Arc<File>) -> StreamWriter {
@@ -75,8 +71,7 @@ impl StreamWriter {
 
     /// Adds a page of the manifest. An error unless it is one file.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
-        let added = self.manifest.add_page(page);
-        added.map_err(|e| Error::Integrity(e.to_string()))?;
+        self.manifest.add_page(page)?;
         match self.manifest.entries() {
             [] => Ok(()),
             [one] if matches!(one.kind, Kind::File(_) | Kind::Stream) => Ok(()),

@@ -43,7 +43,7 @@ pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, LEN_MAX, Secret, give_way, safe_name};
+use super::{Challenge, LEN_MAX, Secret, absurd, give_way, safe_name};
 use crate::error::Error;
 use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
@@ -86,6 +86,21 @@ pub struct Destination {
 }
 
 impl Destination {
+    /// A destination in the directory `root` where nothing is replaced, deleted or made that has to
+    /// be asked for, and where nobody waits for the disk.
+    pub fn new(root: PathBuf) -> Destination {
+        Destination {
+            root,
+            name: None,
+            overwrite: false,
+            sync: false,
+            is_tame: false,
+            is_privileged: false,
+            attributes: false,
+            deletes: false,
+        }
+    }
+
     /// Whether what has another type than an entry of the set is deleted to make way for it.
     fn replaces_all(&self) -> bool {
         self.overwrite && self.deletes
@@ -164,11 +179,6 @@ fn relative(manifest: &Manifest, name: Option<&OsStr>, entry: u32) -> PathBuf {
         }
         None => path.to_owned(),
     }
-}
-
-/// The error for a sender that contradicts itself.
-fn absurd(what: &str) -> Error {
-    Error::Integrity(format!("what the sender sends makes no sense: {what}"))
 }
 
 impl Tree {
@@ -315,8 +325,7 @@ impl Tree {
     /// error, unless it may be replaced; a directory may always be there.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
         let first = self.manifest.entries().len() as u32;
-        let added = self.manifest.add_page(page);
-        added.map_err(|e| Error::Integrity(e.to_string()))?;
+        self.manifest.add_page(page)?;
         let count = self.manifest.entries().len() as u32;
         let mut start = match first.checked_sub(1) {
             Some(last) => self.starts[last as usize] + self.len(last),

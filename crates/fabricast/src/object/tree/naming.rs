@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, AtFlags, FileType, OFlags};
+use rustix::fs::{self as sys, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::partial::Partial;
@@ -147,22 +147,15 @@ impl Tree {
             }
         }
         for mut partial in batch {
-            if self.held.len() < BATCH && self.is_blocked(&partial) {
+            let name = self.name(partial.entry);
+            if self.held.len() < BATCH && self.is_blocked(partial.entry, &partial.directory, &name)
+            {
                 self.held.push(partial);
                 continue;
             }
             self.give_name(&mut partial)?;
-            self.touched.insert(self.entry(partial.entry).parent);
         }
         Ok(())
-    }
-
-    /// Whether a directory has the place of a complete file, and is to be deleted.
-    fn is_blocked(&self, partial: &Partial) -> bool {
-        let name = self.name(partial.entry);
-        self.replaces_all(partial.entry)
-            && sys::statat(&*partial.directory, &name, AtFlags::SYMLINK_NOFOLLOW)
-                .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory)
     }
 
     /// Deletes the directories that have the places of complete files, now that everything is here,
@@ -170,12 +163,11 @@ impl Tree {
     pub(super) fn name_held(&mut self) -> Result<(), Error> {
         for mut partial in std::mem::take(&mut self.held) {
             self.give_name(&mut partial)?;
-            self.touched.insert(self.entry(partial.entry).parent);
         }
         Ok(())
     }
 
-    fn give_name(&self, partial: &mut Partial) -> Result<(), Error> {
+    fn give_name(&mut self, partial: &mut Partial) -> Result<(), Error> {
         let name = self.name(partial.entry);
         let directory = &*partial.directory;
         let overwrite = self.may_replace(partial.entry);
@@ -213,6 +205,7 @@ impl Tree {
             }
         }?;
         partial.name = None;
+        self.touched.insert(self.entry(partial.entry).parent);
         Ok(())
     }
 }

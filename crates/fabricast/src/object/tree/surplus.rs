@@ -152,6 +152,13 @@ fn not_deleted(path: &Path, e: Errno) -> Error {
 }
 
 impl Tree {
+    /// Whether a directory has the place of an entry that is none, and is to be deleted.
+    pub(super) fn is_blocked(&self, entry: u32, directory: &OwnedFd, name: &Path) -> bool {
+        self.replaces_all(entry)
+            && sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory)
+    }
+
     /// Deletes a directory that has the place of an entry that is none, if that may be.
     pub(super) fn make_way(
         &self,
@@ -159,9 +166,7 @@ impl Tree {
         directory: &OwnedFd,
         name: &Path,
     ) -> Result<(), Error> {
-        let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
-        if !self.replaces_all(entry) || kind != Ok(FileType::Directory) {
+        if !self.is_blocked(entry, directory, name) {
             return Ok(());
         }
         let within = self.path(entry);
@@ -214,8 +219,7 @@ impl DryRun {
 
     /// Adds a page of the manifest.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
-        let added = self.manifest.add_page(page);
-        added.map_err(|e| Error::Integrity(e.to_string()))
+        Ok(self.manifest.add_page(page)?)
     }
 
     /// The paths that would be deleted. One that is a directory goes with all that it holds.

@@ -12,14 +12,8 @@ use crate::object::testing::{packs, pieces_of, scratch, set_of};
 /// A tree beneath `root`, which may replace files and waits for no disk.
 fn tree(root: &Path) -> Tree {
     Tree::new(Destination {
-        root: root.to_owned(),
-        name: None,
         overwrite: true,
-        sync: false,
-        is_tame: false,
-        is_privileged: false,
-        attributes: false,
-        deletes: false,
+        ..Destination::new(root.to_owned())
     })
     .unwrap()
 }

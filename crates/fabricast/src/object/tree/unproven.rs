@@ -137,19 +137,6 @@ mod tests {
     use super::*;
     use crate::object::testing::scratch;
 
-    fn destination(root: PathBuf) -> Destination {
-        Destination {
-            root,
-            name: None,
-            overwrite: false,
-            sync: false,
-            is_tame: false,
-            is_privileged: false,
-            attributes: false,
-            deletes: false,
-        }
-    }
-
     fn metadata(name: &str) -> Metadata {
         Metadata {
             name: name.into(),
@@ -162,7 +149,7 @@ mod tests {
     #[test]
     fn a_file_gets_its_name_permissions_and_time_when_it_is_proven() {
         let dir = scratch();
-        let mut file = UnprovenFile::new(destination(dir.clone())).unwrap();
+        let mut file = UnprovenFile::new(Destination::new(dir.clone())).unwrap();
         // Bytes may come again, and what lies behind the end was never sent.
         file.write(3, b"xxxxxxxx").unwrap();
         file.write(0, b"hel").unwrap();
@@ -192,7 +179,7 @@ mod tests {
             ("a/b", 2),
             (".hidden", 2),
         ] {
-            let mut file = UnprovenFile::new(destination(dir.clone())).unwrap();
+            let mut file = UnprovenFile::new(Destination::new(dir.clone())).unwrap();
             file.read_back(5, &mut |_| ()).unwrap();
             let error = file.finish(&metadata(name)).unwrap_err();
             assert_eq!(error.exit_code(), code, "{name}: {error}");
