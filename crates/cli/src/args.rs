@@ -1,8 +1,10 @@
 //! The command line. The doc comments of options are their `--help` texts.
 
 mod copy;
+mod follow;
 mod net;
 mod sending;
+mod serve;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,15 +18,18 @@ use fabricast::pattern::Pattern;
 use fabricast_console::units;
 
 pub use self::copy::Copy;
+pub use self::follow::Follow;
 pub use self::net::Net;
 use self::net::scheme;
 pub use self::sending::{Checksum, Reach, Sending};
+pub use self::serve::Serve;
 
 const EXAMPLES: &str = "\
 Examples:
   fabricast send image.iso                 offer a file; prints the command for the receivers
   fabricast recv . --from 10.0.0.5         receive it on another host; works on many at once
   fabricast copy image.iso node[1-8]:dir   start the receivers, too: from one terminal
+  fabricast serve /srv/images              send what is put there to all that follow: `recv --follow`
   fabricast demo                           try it on this machine alone: no root, no network
   fabricast run -- mpirun -n 8 ./program   serve an MPI program's broadcasts and barriers
 
@@ -83,6 +88,8 @@ Examples:
   fabricast recv - --from head | tar x     to standard output; be there from the start
   fabricast recv . --from head --force --delete
       make the directories here equal to the sender's
+  fabricast recv /srv --from head --follow --keep 3 --hook /usr/local/bin/unpack
+      follow a feed (`fabricast serve`): keep the newest three, run a program with each new one
 
 Values:
   TIME   500ms, 10s, 2m or 1h; a bare number means seconds
@@ -191,6 +198,9 @@ pub enum Command {
     /// Copy files to many hosts: send, and start the receivers there
     #[command(long_about = copy::LONG, after_help = copy::EXAMPLES)]
     Copy(Copy),
+    /// Send what is published in a directory to all hosts that follow it, until it is stopped
+    #[command(long_about = serve::LONG, after_help = serve::EXAMPLES)]
+    Serve(Serve),
     /// Compare multicast with unicast on this machine: one sender, seven receivers, an emulated
     /// link, lost packets; no root, no network
     #[command(long_about = DEMO_LONG)]
@@ -234,6 +244,9 @@ pub struct Send {
     /// The files and directories to send, or - for standard input
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<PathBuf>,
+    /// Name of the file that is sent from standard input, for the receivers [default: stdin]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// TCP port where receivers connect; 0 takes any free port
     #[arg(long, default_value_t = PORT)]
     pub port: u16,
@@ -377,6 +390,8 @@ pub struct Recv {
     /// host and process]
     #[arg(long = "as", value_name = "NAME")]
     pub called: Option<String>,
+    #[command(flatten)]
+    pub feed: Follow,
     /// Started by `fabricast copy`: read the key of this receiver from standard input, and end when
     /// standard input ends
     #[arg(long, requires = "from")]

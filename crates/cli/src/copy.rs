@@ -54,7 +54,7 @@ pub fn run(args: &args::Copy, groups: &Groups, interrupt: Arc<AtomicBool>) -> u8
         for host in &copy.target.hosts {
             out.print(&format!("{host}\n"));
         }
-        return sending::dry_run(&args.sources, &args.how, &mut out);
+        return sending::dry_run(&args.sources, args.name.as_deref(), &args.how, &mut out);
     }
     let (result, hosts) = copy.run(&mut out, interrupt);
     conclude(&mut out, result, &hosts)
@@ -106,7 +106,7 @@ impl<'a> Copy<'a> {
         let mut processes = None;
         let mut here = BTreeSet::new();
         let has_started = Arc::new(AtomicBool::new(false));
-        let source = match sending::source(&self.args.sources, how) {
+        let source = match sending::source(&self.args.sources, self.args.name.as_deref()) {
             Ok(source) => source,
             Err(error) => return (Err(error.into()), Vec::new()),
         };

@@ -4,7 +4,8 @@
 //! `args` reads the command line. `send`, `recv` and `copy` run one transfer each and report it
 //! through `output`: text for people, JSON lines for programs. `copy` starts the receivers, too;
 //! `sending` and `conclusion` hold what it shares with `send`. `launched` is the end of a receiver
-//! that it has started. `demo` runs `send` and `recv` as processes
+//! that it has started. `serve` is a feed, and `follow` a receiver that follows one, with `hook` and
+//! `metrics`. `demo` runs `send` and `recv` as processes
 //! of their own. `settings` puts options into the library's messages. `run` becomes an MPI
 //! launcher. `documents` writes manual pages and files for shells.
 #![forbid(unsafe_code)]
@@ -14,12 +15,16 @@ mod conclusion;
 mod copy;
 mod demo;
 mod documents;
+mod follow;
+mod hook;
 mod launched;
+mod metrics;
 mod output;
 mod recv;
 mod run;
 mod send;
 mod sending;
+mod serve;
 mod settings;
 
 use std::io;
@@ -50,6 +55,9 @@ fn main() -> ExitCode {
                 copy::run(&a, &groups, interrupt)
             })
         }
+        args::Command::Serve(a) => logged(a.how.net.verbose, watch_signals(true), |interrupt| {
+            serve::run(&a, interrupt)
+        }),
         args::Command::Demo(a) => {
             prepared(watch_signals(true), |interrupt| demo::run(&a, interrupt))
         }

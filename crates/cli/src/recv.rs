@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
@@ -17,6 +17,7 @@ use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
+use crate::follow;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
 use crate::sending::{length, net_options};
@@ -24,6 +25,9 @@ use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
+    if args.feed.follow {
+        return follow::run(args, interrupt);
+    }
     let is_stdout = args.dest.as_ref().is_some_and(|d| d.as_os_str() == "-");
     let mut out = match is_stdout {
         true => Output::to_stderr(&args.net),
@@ -48,37 +52,14 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
         Ok(launched) => launched,
         Err(error) => return out.error(&error),
     };
+    let key = launched.as_ref().map(|launched| launched.key.clone());
     let options = RecvOptions {
-        net: net_options(&args.net),
-        from: args.from.clone(),
         accept,
-        scheme: args.scheme.clone(),
-        into_directory: args.dir.is_some(),
         output,
-        discard: args.discard,
-        privileged: args.privileged,
-        attributes: args.xattrs,
-        overwrite: args.force,
-        delete: args.delete,
-        dry_run: args.dry_run,
-        max_size: args.max_size,
-        reserve: args.reserve,
-        sync: !args.no_sync,
-        name: args.called.clone(),
-        key: launched.as_ref().map(|launched| launched.key.clone()),
-        start_timeout: args.start_timeout,
-        receive_timeout: (!args.receive_timeout.is_zero()).then_some(args.receive_timeout),
-        inject_damage: args.inject_damage,
-        interrupt,
-        ..RecvOptions::new(dest)
+        key,
+        ..options(args, dest, interrupt)
     };
-    let result = transfer::recv(&options, &mut |mut event| {
-        if let RecvEvent::Trying { reason: text, .. } | RecvEvent::Notice { text } = &mut event {
-            *text = with_options(text);
-        }
-        out.event(&event);
-        say(&mut out, &event);
-    });
+    let result = transfer::recv(&options, &mut |event| tell(&mut out, event));
     match result {
         Ok(report) => {
             out.finish();
@@ -121,6 +102,40 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             None => error,
         }),
     }
+}
+
+/// The options of a receiver, but for what is not the same for a single transfer and a feed.
+pub fn options(args: &args::Recv, dest: PathBuf, interrupt: Arc<AtomicBool>) -> RecvOptions {
+    RecvOptions {
+        net: net_options(&args.net),
+        from: args.from.clone(),
+        scheme: args.scheme.clone(),
+        into_directory: args.dir.is_some(),
+        discard: args.discard,
+        privileged: args.privileged,
+        attributes: args.xattrs,
+        overwrite: args.force,
+        delete: args.delete,
+        dry_run: args.dry_run,
+        max_size: args.max_size,
+        reserve: args.reserve,
+        sync: !args.no_sync,
+        name: args.called.clone(),
+        start_timeout: args.start_timeout,
+        receive_timeout: (!args.receive_timeout.is_zero()).then_some(args.receive_timeout),
+        inject_damage: args.inject_damage,
+        interrupt,
+        ..RecvOptions::new(dest)
+    }
+}
+
+/// Prints an event, whose texts name options then.
+pub fn tell(out: &mut Output, mut event: RecvEvent) {
+    if let RecvEvent::Trying { reason: text, .. } | RecvEvent::Notice { text } = &mut event {
+        *text = with_options(text);
+    }
+    out.event(&event);
+    say(out, &event);
 }
 
 /// Where what is received goes, in words.

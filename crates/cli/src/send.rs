@@ -22,11 +22,11 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
         return out.error(&error);
     }
     if args.how.dry_run {
-        return sending::dry_run(&args.sources, &args.how, &mut out);
+        return sending::dry_run(&args.sources, args.name.as_deref(), &args.how, &mut out);
     }
     let options = options(args, interrupt);
     let by_hand = options.start.by_hand.clone();
-    let source = match sending::source(&args.sources, &args.how) {
+    let source = match sending::source(&args.sources, args.name.as_deref()) {
         Ok(source) => source,
         Err(error) => return out.error(&error),
     };

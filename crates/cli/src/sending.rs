@@ -1,4 +1,4 @@
-//! What `send` and `copy` share: options, the list of `--dry-run`, progress, the table at the end.
+//! What `send`, `copy` and `serve` share: options, the list of `--dry-run`, progress, the table at the end.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -36,14 +36,14 @@ pub fn is_stdin(sources: &[PathBuf]) -> bool {
 /// What is sent, if it can be.
 pub fn source<'a>(
     sources: &'a [PathBuf],
-    how: &'a args::Sending,
+    name: Option<&'a str>,
 ) -> Result<transfer::Source<'a>, Error> {
     if !is_stdin(sources) {
         if sources.iter().any(|source| source.as_os_str() == STDIN) {
             let text = "standard input (-) is sent alone; a file with this name is ./-";
             return Err(Error::Usage(text.into()));
         }
-        if how.name.is_some() {
+        if name.is_some() {
             let text = "--name names standard input (-), and files have names already";
             return Err(Error::Usage(text.into()));
         }
@@ -53,12 +53,12 @@ pub fn source<'a>(
     let input = input.map_err(|e| Error::io("opening standard input", e))?;
     Ok(transfer::Source::Stream {
         input: input.into(),
-        name: how.name.as_deref().unwrap_or(STDIN_NAME),
+        name: name.unwrap_or(STDIN_NAME),
     })
 }
 
 /// Whether the files go by P3's protocol.
-fn is_ibrmp(how: &args::Sending) -> bool {
+pub fn is_ibrmp(how: &args::Sending) -> bool {
     how.scheme.split('+').next() == Some(ibrmp::NAME)
 }
 
@@ -97,9 +97,14 @@ struct Listed<'a> {
 }
 
 /// Prints what would be sent. Returns the exit code.
-pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8 {
+pub fn dry_run(
+    sources: &[PathBuf],
+    name: Option<&str>,
+    how: &args::Sending,
+    out: &mut Output,
+) -> u8 {
     let mut notices = Vec::new();
-    let set = match source(sources, how) {
+    let set = match source(sources, name) {
         Ok(transfer::Source::Paths(paths)) => {
             let mut notice = |text| notices.push(text);
             let listed = SourceSet::list(paths, &selection(how), &mut notice);
@@ -146,7 +151,7 @@ pub fn dry_run(sources: &[PathBuf], how: &args::Sending, out: &mut Output) -> u8
     out.code(exit::OK)
 }
 
-fn selection(how: &args::Sending) -> Selection {
+pub fn selection(how: &args::Sending) -> Selection {
     Selection {
         exclude: how.exclude.clone(),
         attributes: how.xattrs,
@@ -154,7 +159,7 @@ fn selection(how: &args::Sending) -> Selection {
     }
 }
 
-/// The options of a sender, but for those that `send` and `copy` choose each in its own way.
+/// The options of a sender, but for those that each command chooses in its own way.
 pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>) -> SendOptions {
     let defaults = SendOptions::default();
     SendOptions {

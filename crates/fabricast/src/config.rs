@@ -435,6 +435,10 @@ pub struct RecvOptions {
     pub dest: PathBuf,
     /// Whether the destination is a directory, which is made if it does not exist.
     pub into_directory: bool,
+    /// Whether the sender alone writes into the destination, a directory. Then what it sends may
+    /// have any names at the top that are not hidden; otherwise only names that do nothing by
+    /// themselves.
+    pub any_names: bool,
     /// Where the bytes of the only file go in their order, instead of to [`RecvOptions::dest`]: a
     /// pipe, or any open file. The receiver has to be there from the start, and has *received* the
     /// file at the end: what becomes of the bytes, nobody can verify.
@@ -489,6 +493,7 @@ impl RecvOptions {
             accept: Accept::Nobody,
             dest: dest.into(),
             into_directory: false,
+            any_names: false,
             output: None,
             discard: false,
             privileged: false,

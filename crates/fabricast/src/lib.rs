@@ -142,6 +142,7 @@ pub mod communicator;
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod feed;
 pub mod ibrmp;
 pub mod interface;
 #[cfg(feature = "log")]

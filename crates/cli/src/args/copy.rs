@@ -57,6 +57,9 @@ pub struct Copy {
     /// The hosts, and the directory there
     #[arg(required = true, value_name = "HOSTS:DEST")]
     pub target: OsString,
+    /// Name of the file that is sent from standard input, for the receivers [default: stdin]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// The command that runs another command on a host [default: ssh; within a Slurm job: srun]
     ///
     /// It is split into words as a shell does, but no shell runs it. {host} stands for the host's

@@ -1,4 +1,4 @@
-//! Options of a sender, whether it starts its receivers or not.
+//! Options of a sender, of one transfer or of a feed.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -30,12 +30,9 @@ pub enum Checksum {
     Crc32c,
 }
 
-/// Options that `send` and `copy` share.
+/// Options that `send`, `copy` and `serve` share.
 #[derive(clap::Args, Debug)]
 pub struct Sending {
-    /// Name of the file that is sent from standard input, for the receivers [default: stdin]
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
     /// Do not send what has such a name (*, ?, [a-z]) within a directory; may be repeated
     ///
     /// Quote the pattern. A directory that is not sent leaves out all that it holds.

@@ -1,12 +1,24 @@
 //! The TCP sockets at which the rendezvous listens.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+/// Listens on one port at these addresses, or at all addresses (IPv4 and IPv6) if there are none.
+pub fn listen(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
+    match addresses {
+        [] => {
+            let both = listener((Ipv6Addr::UNSPECIFIED, port).into(), true);
+            let one = both.or_else(|_| listener((Ipv4Addr::UNSPECIFIED, port).into(), false));
+            Ok(vec![one?])
+        }
+        some => listeners(some, port),
+    }
+}
+
 /// Opens one listener for each address. If `port` is 0, all get the port that the first one got.
-pub fn listeners(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
+fn listeners(addresses: &[SocketAddr], port: u16) -> io::Result<Vec<TcpListener>> {
     const TRIES: usize = 16;
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for _ in 0..TRIES {
@@ -44,7 +56,7 @@ fn listeners_once(addresses: &[SocketAddr], mut port: u16) -> io::Result<Vec<Tcp
 }
 
 /// Listens at an address. With `both`, an unspecified IPv6 address also takes IPv4 connections.
-pub fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
+fn listener(address: SocketAddr, both: bool) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,

@@ -47,7 +47,7 @@ pub const VERSION: u32 = 6;
 const TEXT_MAX: usize = 2048;
 
 /// A text from the network, made [`harmless`].
-pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(cleaned(&String::deserialize(from)?))
 }
 

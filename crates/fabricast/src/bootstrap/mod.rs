@@ -26,7 +26,7 @@ mod block_server;
 mod blocks;
 mod control;
 mod event;
-mod frame;
+pub(crate) mod frame;
 mod listening;
 pub mod message;
 mod peer;
@@ -38,6 +38,7 @@ mod tests;
 pub use blocks::Blocks;
 pub use control::{Control, Heard, connect, connect_found};
 pub use event::{Event, PeerKey};
+pub(crate) use listening::listen;
 pub use peer::NEEDS_MAX;
 pub use psk::PreSharedKey;
 pub use rendezvous::{Rendezvous, pending_max};
@@ -55,7 +56,7 @@ pub const PORT: u16 = 7640;
 pub const PORT_MIN: u16 = 1024;
 /// How long a host may answer nothing before it counts as gone. (A stopped process does not count
 /// as gone: its kernel answers.)
-const UNREACHABLE: Duration = Duration::from_secs(10);
+pub(crate) const UNREACHABLE: Duration = Duration::from_secs(10);
 
 /// Sets TCP options: the kernel notices a host or a link that is gone `unreachable` after its last
 /// answer, and sends small messages at once.
@@ -71,7 +72,7 @@ pub(crate) fn tune(stream: &TcpStream, unreachable: Duration) -> io::Result<()> 
 }
 
 /// The address with IPv4 as such, also if it arrived at an IPv6 socket.
-fn plain(address: SocketAddr) -> SocketAddr {
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => SocketAddr::new(v4.into(), address.port()),
         IpAddr::V6(_) => address, // with its scope

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -22,7 +22,7 @@ use super::block_server::{Answer, BlockServer};
 use super::blocks::Blocks;
 use super::event::{Event, PeerKey};
 use super::frame;
-use super::listening::{listener, listeners};
+use super::listening::listen;
 use super::message::ToReceiver;
 use super::peer::{Gone, Peer};
 use super::{UNREACHABLE, plain, tune};
@@ -88,13 +88,7 @@ impl Rendezvous {
         blocks: Arc<dyn Blocks>,
         waker: Waker,
     ) -> io::Result<Rendezvous> {
-        let listeners = match addresses {
-            [] => vec![
-                listener((Ipv6Addr::UNSPECIFIED, port).into(), true)
-                    .or_else(|_| listener((Ipv4Addr::UNSPECIFIED, port).into(), false))?,
-            ],
-            some => listeners(some, port)?,
-        };
+        let listeners = listen(addresses, port)?;
         let address = plain(listeners[0].local_addr()?);
         let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();

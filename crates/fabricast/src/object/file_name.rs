@@ -24,6 +24,16 @@ pub fn safe_name(name: &str) -> Option<&str> {
     (!bad).then_some(name)
 }
 
+/// The name of a file at the top of a set whose sender has a directory of its own here, if it can
+/// have this name: any characters, but not hidden.
+pub fn any_name(name: &str) -> Option<&str> {
+    let bad = name.is_empty()
+        || name.len() > NAME_MAX
+        || name.starts_with('.')
+        || name.contains(['/', '\0']);
+    (!bad).then_some(name)
+}
+
 /// The directory of a file.
 pub fn parent(path: &Path) -> &Path {
     match path.parent() {

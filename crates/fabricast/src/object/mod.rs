@@ -140,7 +140,7 @@ mod target;
 mod tree;
 pub use discard::Discard;
 pub use disk_space::{LEN_MAX, check_space};
-pub use file_name::{parent, safe_name};
+pub use file_name::{any_name, parent, safe_name};
 pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};

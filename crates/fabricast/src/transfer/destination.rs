@@ -9,8 +9,8 @@ use crate::bootstrap::message::{VERSION, Welcome};
 use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::object::{
-    BLOCK, Destination, Discard, DryRun, Kept, StreamWriter, Target, Tree, check_space, parent,
-    safe_name,
+    BLOCK, Destination, Discard, DryRun, Kept, StreamWriter, Target, Tree, any_name, check_space,
+    parent, safe_name,
 };
 use crate::setting::{FROM, MAX_SIZE};
 
@@ -83,6 +83,7 @@ pub fn destination(options: &RecvOptions, found: bool) -> Destination {
     Destination {
         root: root.to_owned(),
         name,
+        any_names: options.any_names,
         overwrite: options.overwrite,
         sync: options.sync,
         is_tame: found,
@@ -151,7 +152,12 @@ pub fn prepare(
     let to_directory = destination.name.is_none();
     let path = match (to_directory, welcome.tops) {
         (true, 1) => {
-            let name = safe_name(&welcome.name).ok_or_else(|| {
+            let allowed = if options.any_names {
+                any_name
+            } else {
+                safe_name
+            };
+            let name = allowed(&welcome.name).ok_or_else(|| {
                 Error::Usage(format!(
                     "the sender calls the file {:?}, which is no name for a file here; name the \
                      destination file yourself",

@@ -261,7 +261,8 @@ impl<'a> Discovery<'a> {
     }
 }
 
-fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
+/// The addresses of a sender that the user has named: a host with or without a port.
+pub fn resolve(from: &str) -> Result<Vec<SocketAddr>, Error> {
     if from.is_empty() {
         return Err(Error::Usage("the sender's name is empty".into()));
     }

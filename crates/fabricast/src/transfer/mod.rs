@@ -53,10 +53,12 @@ mod telling;
 mod trouble;
 mod unanswered;
 
+pub(crate) use discovery::resolve;
 pub use events::{
     By, Part, ReceiverReport, RecvEvent, RecvReport, SendEvent, SendFailure, SendReport, State,
     Traffic,
 };
+pub(crate) use listening::places;
 pub use receiver::recv;
 pub use sender::{Source, send};
 

@@ -43,7 +43,7 @@ pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, LEN_MAX, Secret, absurd, give_way, safe_name};
+use super::{Challenge, LEN_MAX, Secret, absurd, any_name, give_way, safe_name};
 use crate::error::Error;
 use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
@@ -69,6 +69,9 @@ pub struct Destination {
     pub root: PathBuf,
     /// The name of the only entry at the top, if its user has chosen one.
     pub name: Option<std::ffi::OsString>,
+    /// Whether the sender alone writes into this directory, so that what it sends may have any
+    /// names that are not hidden.
+    pub any_names: bool,
     /// Whether existing files may be replaced.
     pub overwrite: bool,
     /// Whether to wait for the disk.
@@ -94,6 +97,7 @@ impl Destination {
             name: None,
             overwrite: false,
             sync: false,
+            any_names: false,
             is_tame: false,
             is_privileged: false,
             attributes: false,
@@ -388,7 +392,7 @@ impl Tree {
                 _ => Err(absurd("it has several files for one name")),
             };
         }
-        check_name(&self.entry(entry).name)
+        check_name(&self.entry(entry).name, self.destination.any_names)
     }
 
     /// Makes a directory, or checks that the place of another entry is free.
@@ -655,8 +659,9 @@ impl Tree {
 }
 
 /// Checks that a file or directory at the top may have this name.
-fn check_name(name: &[u8]) -> Result<(), Error> {
-    match std::str::from_utf8(name).ok().and_then(safe_name) {
+fn check_name(name: &[u8], any_names: bool) -> Result<(), Error> {
+    let allowed = if any_names { any_name } else { safe_name };
+    match std::str::from_utf8(name).ok().and_then(allowed) {
         Some(_) => Ok(()),
         None => Err(Error::Usage(format!(
             "the sender sends {:?}, which is no name for a file here",

@@ -112,7 +112,7 @@ impl UnprovenFile {
             Some(_) => NAMELESS,
             None => metadata.name.as_bytes(),
         };
-        check_name(name)?;
+        check_name(name, false)?;
         let entry = Entry {
             name: name.into(),
             kind: Kind::File(metadata.len),

@@ -1,0 +1,90 @@
+//! The command line of `fabricast serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fabricast::bootstrap::PORT;
+use fabricast_console::units;
+
+use super::follow::metrics_address;
+use super::sending::Sending;
+
+/// The long text of `--help`.
+pub const LONG: &str = "\
+Send what is published in a directory to all hosts that follow it, until stopped.
+
+Each file or directory directly in DIR is an entry of the feed. When an entry is new or has \
+changed, and then been quiet for --settle, it is sent to the followers that are there \
+(`fabricast recv --follow`), once to all of them. A follower that comes later, or was away, gets \
+what it lacks as soon as the feed is idle. What all followers have is not sent.
+
+Publish by rename: write to a hidden name (.new) or NAME.part in DIR, then rename. The feed leaves \
+out names that begin with a dot or end in .part or .partial, also within directories, so rsync's \
+temporary files do not matter.
+
+A failed receiver, no receiver, or a file that changes while it is sent does not end the feed: it \
+is reported, and the entry is sent again. The first Ctrl-C or SIGTERM ends the feed in order, with \
+exit code 0.";
+
+/// The examples of `--help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  fabricast serve /srv/images
+      the feed `images`; on each host: fabricast recv --dir /srv --from HOST --follow
+  fabricast serve /srv/images --interface eth1 --rate 500Mbit --metrics 9641
+      use this interface and at most this rate; metrics at http://127.0.0.1:9641/metrics
+  mv /srv/images/.new /srv/images/node.img
+      publish a file that is complete
+
+Values:
+  TIME   500ms, 10s, 2m or 1h; a bare number means seconds
+  BYTES  1472, 64K, 256M or 1G (powers of 1024), or 1GB (powers of 1000)
+  RATE   500Mbit or 60MB/s; a bare 500M means bits per second
+  PCT    1 or 1%, at most 90";
+
+#[derive(clap::Args, Debug)]
+pub struct Serve {
+    /// The directory whose files and directories are published
+    pub dir: PathBuf,
+    /// The feed's name: that of its directory at the followers [default: DIR's name]
+    #[arg(long, value_name = "NAME", help_heading = "Feed")]
+    pub name: Option<String>,
+    /// How long an entry must be quiet before it is sent
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::duration,
+        default_value = "1s",
+        help_heading = "Feed",
+    )]
+    pub settle: Duration,
+    /// How often to look for changes that the kernel does not tell of, such as those that other
+    /// hosts make on a network file system
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = units::duration,
+        default_value = "1m",
+        help_heading = "Feed",
+    )]
+    pub rescan: Duration,
+    /// TCP port where followers connect; 0 takes any free port
+    #[arg(long, default_value_t = PORT, help_heading = "Feed")]
+    pub port: u16,
+    /// TCP port of the transfers; 0 takes any free port for each
+    ///
+    /// Give it if a firewall lets only certain ports pass.
+    #[arg(long, default_value_t = 0, help_heading = "Feed")]
+    pub data_port: u16,
+    /// Serve metrics for Prometheus by HTTP at this address; a port alone: on the loopback
+    #[arg(
+        long,
+        value_name = "[ADDR:]PORT",
+        value_parser = metrics_address,
+        help_heading = "Feed",
+    )]
+    pub metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    pub how: Sending,
+}

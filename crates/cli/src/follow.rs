@@ -1,0 +1,439 @@
+//! `fabricast recv --follow`: a receiver that follows a feed until it is stopped.
+//!
+//! One thread talks to the feed and receives, by turns. Hooks run on a thread of their own
+//! (`crate::hook`). What is here stands in `record`, in the feed's directory.
+
+mod record;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fabricast::config::RecvOptions;
+use fabricast::error::{Error, exit};
+use fabricast::feed::{Catalogue, Entry, Follower, Heard};
+use fabricast::text::{ToldPath, escaped, shown};
+use fabricast::transfer::{self, RecvEvent, RecvReport};
+use fabricast_console::units;
+use serde_json::json;
+
+use self::record::{Record, Retention};
+use crate::args;
+use crate::hook::{Hooks, Job};
+use crate::metrics::{FollowMetrics, MetricsServer};
+use crate::output::Output;
+use crate::recv;
+
+/// How often the receiver looks whether it has to end, and what is too old.
+const TICK: Duration = Duration::from_millis(100);
+/// The pause before the feed is called again, at first and at most. It doubles.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The pause before an entry that could not be received is wanted again, at first and at most. It
+/// doubles.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Runs `fabricast recv --follow`. Returns the exit code.
+pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
+    let mut out = Output::new(&args.net);
+    match follow(args, interrupt, &mut out) {
+        Ok(()) => out.code(exit::OK),
+        Err(error) => out.error(&error),
+    }
+}
+
+fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Result<(), Error> {
+    let dest = destination(args)?;
+    let hooks = args.feed.hook.as_deref();
+    let hooks = hooks.map(|command| Hooks::start(command, args.feed.hook_timeout));
+    let metrics = FollowMetrics::default();
+    let serve = |address| MetricsServer::open(address, metrics.registry());
+    let metrics_server = args.feed.metrics.map(serve).transpose()?;
+    let mut following = Following {
+        options: recv::options(args, PathBuf::new(), interrupt.clone()),
+        name: args.called.clone().unwrap_or_else(|| own_name(&dest)),
+        from: args.from.clone().unwrap_or_default(), // clap requires it
+        dest,
+        retention: Retention {
+            keep: args.feed.keep.map(|n| n as usize),
+            keep_for: args.feed.keep_for,
+        },
+        interrupt,
+        hooks: hooks.transpose()?,
+        metrics,
+        is_away: false,
+        failures: BTreeMap::new(),
+    };
+    if let Some(server) = &metrics_server {
+        out.event(&json!({"event": "metrics", "address": server.address.to_string()}));
+        crate::metrics::say_where(out, server.address);
+    }
+    // Only a service manager that has asked for it is told.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let result = following.run(out);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    out.finish();
+    result
+}
+
+/// The directory in which the feed's directory lies, made if the user wants that.
+fn destination(args: &args::Recv) -> Result<PathBuf, Error> {
+    let dest = args.dir.as_ref().or(args.dest.as_ref()).cloned();
+    let dest = dest.unwrap_or_default(); // clap requires one of them
+    if args.dir.is_some() {
+        let made = fs::create_dir_all(&dest);
+        made.map_err(|e| Error::io(format!("making {}", shown(&dest)), e))?;
+    }
+    // Hooks get absolute paths, wherever they go.
+    match dest.canonicalize() {
+        Ok(dest) if dest.is_dir() => Ok(dest),
+        _ => Err(Error::Usage(format!(
+            "there is no directory {}: a feed goes to a directory; --dir makes it",
+            shown(&dest)
+        ))),
+    }
+}
+
+fn own_name(dest: &Path) -> String {
+    let host = rustix::system::uname();
+    format!("{}:{}", host.nodename().to_string_lossy(), shown(dest))
+}
+
+/// When an entry that could not be received is wanted again.
+struct Failure {
+    /// `None`: it is wanted now.
+    again: Option<Instant>,
+    pause: Duration,
+}
+
+struct Following {
+    /// The options of each transfer, but for the sender and the destination.
+    options: RecvOptions,
+    name: String,
+    from: String,
+    dest: PathBuf,
+    retention: Retention,
+    interrupt: Arc<AtomicBool>,
+    hooks: Option<Hooks>,
+    metrics: FollowMetrics,
+    /// Whether the user knows that the feed is away.
+    is_away: bool,
+    /// Entries that could not be received, by their digests.
+    failures: BTreeMap<String, Failure>,
+}
+
+impl Following {
+    /// Follows until it is interrupted. Waits for a feed that is away.
+    fn run(&mut self, out: &mut Output) -> Result<(), Error> {
+        let mut pause = PAUSE.0;
+        // The record outlives connections, since hooks may run meanwhile.
+        let mut record = None;
+        loop {
+            let error = match Follower::connect(&self.from, &self.name) {
+                Ok(mut feed) => {
+                    pause = PAUSE.0;
+                    self.follow(&mut feed, &mut record, out)
+                }
+                Err(error) => Err(error),
+            };
+            self.metrics.connected(false);
+            match error {
+                // It is connected again at once, to say anew what it wants.
+                Ok(()) => continue,
+                Err(Error::Interrupted) => return Ok(()),
+                Err(error @ (Error::PeerLost(_) | Error::Refused(_))) => self.away(&error, out),
+                Err(error) => return Err(error),
+            }
+            let until = Instant::now() + pause;
+            while Instant::now() < until {
+                if self.is_interrupted() {
+                    return Ok(());
+                }
+                if let Some(record) = &mut record {
+                    self.tidy(record, out)?;
+                }
+                thread::sleep(TICK);
+            }
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.load(Ordering::Relaxed)
+    }
+
+    /// Says once that the feed is away.
+    fn away(&mut self, error: &Error, out: &mut Output) {
+        if !std::mem::replace(&mut self.is_away, true) {
+            let reason = error.to_string();
+            out.event(&json!({"event": "waiting", "from": self.from, "reason": reason}));
+            out.say(&format!("Waiting for the feed at {}: {reason}", self.from));
+        }
+    }
+
+    /// Follows as long as the connection lasts. `Ok`: connect again.
+    fn follow(
+        &mut self,
+        feed: &mut Follower,
+        kept: &mut Option<Open>,
+        out: &mut Output,
+    ) -> Result<(), Error> {
+        self.is_away = false;
+        self.metrics.connected(true);
+        let folder = self.dest.join(feed.feed());
+        let address = feed.peer();
+        out.event(&json!({
+            "event": "following", "feed": feed.feed(), "address": address.to_string(),
+            "path": ToldPath::from(&*folder).path,
+        }));
+        let name = escaped(feed.feed()).into_owned();
+        out.say(&format!(
+            "Following the feed {name} at {address}, into {}",
+            shown(&folder)
+        ));
+        let open = match kept {
+            Some(open) if open.folder == folder => open,
+            _ => {
+                *kept = None;
+                kept.insert(self.open(feed.feed(), folder, out)?)
+            }
+        };
+        let mut catalogue = Catalogue::default();
+        feed.want(&BTreeSet::new())?;
+        loop {
+            if self.is_interrupted() {
+                return Err(Error::Interrupted);
+            }
+            self.tidy(open, out)?;
+            match feed.hear(TICK)? {
+                None => {
+                    let now = Instant::now();
+                    let is_due = |failure: &Failure| failure.again.is_some_and(|at| at <= now);
+                    if self.failures.values().any(is_due) {
+                        return Ok(());
+                    }
+                }
+                Some(Heard::Catalogue(another)) => {
+                    catalogue = another;
+                    open.record.forget(&catalogue);
+                    self.want(feed, open, &catalogue, out)?;
+                }
+                Some(Heard::Publication { sender, entries }) => {
+                    let entries: Vec<&Entry> = entries
+                        .iter()
+                        .map(|number| &catalogue.entries[*number as usize])
+                        .collect();
+                    self.receive(&sender.to_string(), &entries, open, out)?;
+                    self.want(feed, open, &catalogue, out)?;
+                }
+            }
+        }
+    }
+
+    /// Opens the record of the feed, and has hooks run that are due since an earlier run.
+    fn open(&mut self, feed: &str, folder: PathBuf, out: &mut Output) -> Result<Open, Error> {
+        let (record, wrong) = Record::open(&folder)?;
+        if let Some(text) = wrong {
+            notice(text, out);
+        }
+        let open = Open {
+            feed: feed.to_owned(),
+            folder,
+            record,
+        };
+        for entry in open.record.hooks() {
+            self.hook(&open, &entry);
+        }
+        Ok(open)
+    }
+
+    /// Says what is wanted of the catalogue.
+    fn want(
+        &mut self,
+        feed: &mut Follower,
+        open: &mut Open,
+        catalogue: &Catalogue,
+        out: &mut Output,
+    ) -> Result<(), Error> {
+        let mut wants = open.record.wants(catalogue, self.retention);
+        open.record.save()?;
+        let all: u64 = catalogue.entries.iter().map(|entry| entry.len).sum();
+        let entries = catalogue.entries.len();
+        self.metrics.offered(entries, all, wants.len());
+        out.event(&json!({
+            "event": "catalogue", "number": catalogue.number, "entries": entries, "len": all,
+            "wanted": wants.len(),
+        }));
+        let digest = |number: &u32| &catalogue.entries[*number as usize].digest;
+        let now = Instant::now();
+        let wanted: BTreeSet<&String> = wants.iter().map(digest).collect();
+        self.failures.retain(|digest, _| wanted.contains(digest));
+        wants.retain(|number| match self.failures.get_mut(digest(number)) {
+            Some(failure) if failure.again.is_some_and(|at| at > now) => false,
+            Some(failure) => {
+                failure.again = None;
+                true
+            }
+            None => true,
+        });
+        feed.want(&wants)
+    }
+
+    /// Takes part in a transfer of these entries.
+    fn receive(
+        &mut self,
+        sender: &str,
+        entries: &[&Entry],
+        open: &mut Open,
+        out: &mut Output,
+    ) -> Result<(), Error> {
+        let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
+        out.event(&json!({"event": "publication", "entries": names}));
+        let options = RecvOptions {
+            from: Some(sender.to_owned()),
+            dest: open.folder.clone(),
+            into_directory: true,
+            any_names: true,
+            // A newer version takes the place of an older one.
+            overwrite: true,
+            name: Some(self.name.clone()),
+            ..self.options.clone()
+        };
+        let result = transfer::recv(&options, &mut |event| match event {
+            // The feed has said where the sender is.
+            RecvEvent::Searching { .. } => {}
+            event => recv::tell(out, event),
+        });
+        out.finish();
+        let report = match result {
+            Ok(report) => report,
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) => {
+                self.metrics.ended(0, None);
+                self.failed(entries, &error, out);
+                return Ok(());
+            }
+        };
+        out.result("done", &report);
+        let failed = failed_tops(&report, &open.folder);
+        let (lacking, here): (Vec<&Entry>, Vec<&Entry>) = entries
+            .iter()
+            .partition(|entry| failed.contains(&entry.name));
+        for entry in &here {
+            self.failures.remove(&entry.digest);
+            open.record.received(entry, self.hooks.is_some());
+        }
+        // First the record: what is here must not come again, and its hooks must run.
+        open.record.save()?;
+        for entry in &here {
+            let path = open.record.path(&entry.name);
+            let told = ToldPath::from(&*path).path;
+            out.event(&json!({
+                "event": "entry", "name": entry.name, "path": told, "len": entry.len,
+                "digest": entry.digest,
+            }));
+            out.say(&format!("+ {} ({})", shown(&path), units::bytes(entry.len)));
+            self.hook(open, entry);
+        }
+        self.metrics.ended(here.len(), Some(&report));
+        if !lacking.is_empty() {
+            let text = "the feed could not read all of its files, or they have changed";
+            self.failed(&lacking, &Error::SourceChanged(text.into()), out);
+        }
+        Ok(())
+    }
+
+    /// Notes that entries have not come, and wants them again later.
+    fn failed(&mut self, entries: &[&Entry], error: &Error, out: &mut Output) {
+        let now = Instant::now();
+        let mut longest = Duration::ZERO;
+        for entry in entries {
+            let before = self.failures.get(&entry.digest);
+            let pause = before.map_or(AGAIN.0, |failure| (failure.pause * 2).min(AGAIN.1));
+            longest = longest.max(pause);
+            let again = Some(now + pause);
+            self.failures
+                .insert(entry.digest.clone(), Failure { again, pause });
+        }
+        let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
+        let (code, reason) = (
+            error.exit_code(),
+            crate::settings::with_options(&error.to_string()),
+        );
+        out.event(&json!({
+            "event": "publication_failed", "entries": names, "code": code, "reason": reason,
+            "again": longest.as_secs_f64(),
+        }));
+        out.say(&format!(
+            "! {} has not come, and is wanted again in {longest:?}: {reason}",
+            escaped(&names.join(", "))
+        ));
+    }
+
+    fn hook(&mut self, open: &Open, entry: &Entry) {
+        if let Some(hooks) = &mut self.hooks {
+            hooks.run(Job {
+                feed: open.feed.clone(),
+                path: open.record.path(&entry.name),
+                entry: entry.clone(),
+            });
+        }
+    }
+
+    /// Tells of hooks that have ended, and removes what is too old.
+    fn tidy(&mut self, open: &mut Open, out: &mut Output) -> Result<(), Error> {
+        let mut is_other = false;
+        while let Some((job, outcome)) = self.hooks.as_mut().and_then(Hooks::ended) {
+            self.metrics.hook(outcome.word());
+            let trouble = outcome.trouble();
+            out.event(&json!({
+                "event": "hook", "name": job.entry.name, "path": ToldPath::from(&*job.path).path,
+                "result": outcome.word(), "reason": trouble,
+            }));
+            if let Some(trouble) = trouble {
+                out.say(&format!("! the hook for {}: {trouble}", shown(&job.path)));
+            }
+            open.record.hook_has_run(&job.entry);
+            is_other = true;
+        }
+        let (removed, failed) = open.record.remove_old(self.retention);
+        is_other |= !removed.is_empty() || !failed.is_empty();
+        for path in removed {
+            self.metrics.removed();
+            out.event(&json!({"event": "removed", "path": ToldPath::from(&*path).path}));
+            out.say(&format!("- {}", shown(&path)));
+        }
+        for text in failed {
+            notice(text, out);
+        }
+        match is_other {
+            true => open.record.save(),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A feed's directory.
+struct Open {
+    feed: String,
+    folder: PathBuf,
+    record: Record,
+}
+
+/// The names of entries that are not here as a whole.
+fn failed_tops(report: &RecvReport, folder: &Path) -> BTreeSet<String> {
+    let tops = report.failed.iter().filter_map(|told| {
+        let path = Path::new(&told.path);
+        let below = path.strip_prefix(folder).unwrap_or(path);
+        let top = below.components().next()?;
+        Some(top.as_os_str().to_string_lossy().into_owned())
+    });
+    tops.collect()
+}
+
+fn notice(text: String, out: &mut Output) {
+    recv::tell(out, RecvEvent::Notice { text });
+}

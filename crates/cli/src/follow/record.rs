@@ -1,0 +1,300 @@
+//! What a receiver knows of a feed that it follows: what it has received, and what it has removed.
+//!
+//! A file in the feed's directory keeps that for the next run. It says what is here, so that it
+//! does not come again, and what may be removed: only what this receiver has received itself.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fabricast::error::Error;
+use fabricast::feed::{Catalogue, Entry, is_name};
+use fabricast::text::shown;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use serde::{Deserialize, Serialize};
+
+/// Name of the file in the feed's directory.
+const FILE: &str = ".fabricast-feed.json";
+/// Name of the file while it is written.
+const PARTIAL: &str = ".fabricast-feed.json.partial";
+/// Most bytes of the file that are read.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// One entry of a feed as this receiver knows it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Known {
+    #[serde(flatten)]
+    entry: Entry,
+    /// When it was received or given up, in seconds since 1970.
+    time: u64,
+    /// Device and inode under its name when it was received; `None`: it was removed, or never
+    /// received, because newer ones fill the places.
+    here: Option<(u64, u64)>,
+    /// Whether a hook has to run for it.
+    #[serde(default)]
+    hook: bool,
+}
+
+impl Known {
+    fn new(entry: &Entry, here: Option<(u64, u64)>, hook: bool) -> Known {
+        Known {
+            entry: entry.clone(),
+            time: now(),
+            here,
+            hook,
+        }
+    }
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Content {
+    /// The oldest first.
+    entries: Vec<Known>,
+}
+
+/// The record of a feed in its directory.
+pub struct Record {
+    folder: PathBuf,
+    content: Content,
+    /// The directory, locked as long as this receiver follows.
+    _lock: File,
+}
+
+/// How much of a feed is kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Retention {
+    /// Most entries, the newest.
+    pub keep: Option<usize>,
+    /// The longest time that an entry is kept.
+    pub keep_for: Option<Duration>,
+}
+
+impl Record {
+    /// Opens the record of the feed whose directory is `folder`, and makes the directory if it does
+    /// not exist. The text says what is wrong with the file, if it cannot be used.
+    ///
+    /// # Errors
+    /// The directory cannot be made or used, or another receiver follows there.
+    pub fn open(folder: &Path) -> Result<(Record, Option<String>), Error> {
+        let failed = |what: &str, e| Error::io(format!("{what} {}", shown(folder)), e);
+        match fs::create_dir(folder) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(failed("making", e)),
+            _ => {}
+        }
+        let no_link = (OFlags::NOFOLLOW | OFlags::DIRECTORY).bits() as i32;
+        let lock = OpenOptions::new()
+            .read(true)
+            .custom_flags(no_link)
+            .open(folder);
+        let lock = lock.map_err(|e| match e.kind() {
+            ErrorKind::NotADirectory => Error::Usage(format!(
+                "{} is no directory, and the feed's files go there: move it away",
+                shown(folder)
+            )),
+            _ => failed("opening", e),
+        })?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Err(Error::Usage(format!(
+                "another receiver follows into {}: choose another destination",
+                shown(folder)
+            )));
+        }
+        let (content, wrong) = match read(folder) {
+            Ok(content) => (content, None),
+            Err(why) => {
+                let file = folder.join(FILE);
+                let text = format!(
+                    "{} makes no sense ({why}): everything is received again, and what is here is \
+                     not removed",
+                    shown(&file)
+                );
+                (Content::default(), Some(text))
+            }
+        };
+        let record = Record {
+            folder: folder.to_owned(),
+            content,
+            _lock: lock,
+        };
+        Ok((record, wrong))
+    }
+
+    /// The path of an entry.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The entries of the catalogue that have to come, by their numbers: what is not here as it is
+    /// there, and was not removed to make way for newer ones. Notes which of them are too old to
+    /// come at all.
+    pub fn wants(&mut self, catalogue: &Catalogue, retention: Retention) -> BTreeSet<u32> {
+        let entries = catalogue.entries.iter().enumerate();
+        let mut wants: Vec<u32> = entries
+            .filter(|(_, entry)| !self.has(entry))
+            .map(|(number, _)| number as u32)
+            .collect();
+        let keep = retention.keep.unwrap_or(usize::MAX);
+        let too_old = wants.len().saturating_sub(keep);
+        for number in wants.drain(..too_old) {
+            let entry = &catalogue.entries[number as usize];
+            // An older version that is here is the first to go.
+            let known = self.take(&entry.name);
+            let here = known.and_then(|known| known.here);
+            self.content
+                .entries
+                .insert(0, Known::new(entry, here, false));
+        }
+        wants.into_iter().collect()
+    }
+
+    /// Whether this version of the entry need not come.
+    fn has(&self, entry: &Entry) -> bool {
+        let same = |known: &&Known| known.entry == *entry;
+        match self.content.entries.iter().find(same) {
+            Some(known) if known.here.is_some() => {
+                self.path(&known.entry.name).symlink_metadata().is_ok()
+            }
+            Some(_) => true,
+            None => false,
+        }
+    }
+
+    /// Notes that an entry was received. `hook`: whether a hook has to run for it.
+    pub fn received(&mut self, entry: &Entry, hook: bool) {
+        let meta = self.path(&entry.name).symlink_metadata();
+        let here = meta.ok().map(|meta| identity(&meta));
+        self.take(&entry.name);
+        self.content.entries.push(Known::new(entry, here, hook));
+    }
+
+    fn take(&mut self, name: &str) -> Option<Known> {
+        let entries = &mut self.content.entries;
+        let at = entries.iter().position(|known| known.entry.name == name)?;
+        Some(entries.remove(at))
+    }
+
+    /// Notes that the hook of this version of an entry has run.
+    pub fn hook_has_run(&mut self, entry: &Entry) {
+        let mut entries = self.content.entries.iter_mut();
+        if let Some(known) = entries.find(|known| known.entry == *entry) {
+            known.hook = false;
+        }
+    }
+
+    /// Entries whose hooks have to run yet.
+    pub fn hooks(&self) -> Vec<Entry> {
+        let due = |known: &&Known| known.hook && known.here.is_some();
+        let entries = self.content.entries.iter().filter(due);
+        entries.map(|known| known.entry.clone()).collect()
+    }
+
+    /// Removes what is kept no longer, the oldest first: entries that this receiver has received,
+    /// and whose hooks have run. Returns their paths, and what cannot be removed with the reason.
+    pub fn remove_old(&mut self, retention: Retention) -> (Vec<PathBuf>, Vec<String>) {
+        let here = |known: &&Known| known.here.is_some();
+        let count = self.content.entries.iter().filter(here).count();
+        let mut too_many = count.saturating_sub(retention.keep.unwrap_or(usize::MAX));
+        let (mut removed, mut failed) = (Vec::new(), Vec::new());
+        for known in self.content.entries.iter_mut() {
+            let Some(here) = known.here.filter(|_| !known.hook) else {
+                continue;
+            };
+            let age = Duration::from_secs(now().saturating_sub(known.time));
+            let is_old = retention.keep_for.is_some_and(|longest| age >= longest);
+            if too_many == 0 && !is_old {
+                continue;
+            }
+            let path = self.folder.join(&known.entry.name);
+            match remove(&path, here) {
+                Ok(()) => removed.push(path),
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => failed.push(format!("{} is not removed: {e}", shown(&path))),
+            }
+            // It is not tried again, and does not come again.
+            known.here = None;
+            too_many = too_many.saturating_sub(1);
+        }
+        (removed, failed)
+    }
+
+    /// Forgets entries that are not here and not in the catalogue.
+    pub fn forget(&mut self, catalogue: &Catalogue) {
+        let names: BTreeSet<&str> = catalogue.entries.iter().map(|e| &*e.name).collect();
+        let mut entries = std::mem::take(&mut self.content.entries);
+        entries.retain(|known| known.here.is_some() || names.contains(&*known.entry.name));
+        self.content.entries = entries;
+    }
+
+    /// Writes the record to the disk.
+    pub fn save(&self) -> Result<(), Error> {
+        let save = || {
+            let mut options = OpenOptions::new();
+            let partial = opened(
+                options.write(true).create(true).truncate(true),
+                &self.folder,
+                PARTIAL,
+            );
+            let mut file = partial?;
+            file.write_all(&serde_json::to_vec(&self.content)?)?;
+            file.sync_all()?;
+            fs::rename(self.folder.join(PARTIAL), self.folder.join(FILE))
+        };
+        save().map_err(|e| Error::io(format!("writing {}", shown(&self.folder.join(FILE))), e))
+    }
+}
+
+/// Opens a file of ours, which is no link.
+fn opened(options: &mut OpenOptions, folder: &Path, name: &str) -> io::Result<File> {
+    let no_link = OFlags::NOFOLLOW.bits() as i32;
+    options
+        .custom_flags(no_link)
+        .mode(0o600)
+        .open(folder.join(name))
+}
+
+/// Reads what an earlier run has written; nothing if there was none.
+fn read(folder: &Path) -> Result<Content, String> {
+    let mut options = OpenOptions::new();
+    let file = match opened(options.read(true), folder, FILE) {
+        Ok(file) => file,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Content::default()),
+        Err(e) => return Err(e.to_string()),
+    };
+    let content: Content =
+        serde_json::from_reader(io::Read::take(file, BYTES_MAX)).map_err(|e| e.to_string())?;
+    // Nothing may be removed outside the folder, whoever has written this.
+    match content
+        .entries
+        .iter()
+        .find(|known| !is_name(&known.entry.name))
+    {
+        Some(known) => Err(format!("{:?} is no name of an entry", known.entry.name)),
+        None => Ok(content),
+    }
+}
+
+/// Removes a file, or a directory with all that it holds, if it is still the one that was received.
+/// Follows no link.
+fn remove(path: &Path, here: (u64, u64)) -> io::Result<()> {
+    let meta = path.symlink_metadata()?;
+    if identity(&meta) != here {
+        return Err(io::Error::other("it is not what was received"));
+    }
+    match meta.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
+}
+
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}

@@ -1,0 +1,361 @@
+//! Metrics of commands that are left running, as Prometheus reads them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::{self, JoinHandle};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::output::Output;
+use fabricast::error::Error;
+use fabricast::transfer::{RecvReport, SendEvent, SendReport, State};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use tiny_http::{Header, Method, Response, Server};
+
+/// What an answer is.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// How something ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Ended {
+    result: &'static str,
+}
+
+/// A state that something is in.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct In {
+    state: &'static str,
+}
+
+/// A gauge of numbers that are not negative.
+type Level = Gauge<u64, AtomicU64>;
+
+/// What both ends count.
+#[derive(Default)]
+struct Both {
+    publications: Family<Ended, Counter>,
+    last_success: Level,
+    entries: Level,
+    bytes: Level,
+}
+
+impl Both {
+    fn register(&self, to: &mut Registry) {
+        to.register(
+            "publications",
+            "Transfers that have ended, by how they ended",
+            self.publications.clone(),
+        );
+        to.register_with_unit(
+            "last_success_timestamp",
+            "Time of the last transfer that succeeded, since 1970; 0 for none",
+            Unit::Seconds,
+            self.last_success.clone(),
+        );
+        to.register(
+            "feed_entries",
+            "Files and directories in the feed's catalogue",
+            self.entries.clone(),
+        );
+        to.register_with_unit(
+            "feed",
+            "Length of everything in the feed's catalogue",
+            Unit::Bytes,
+            self.bytes.clone(),
+        );
+    }
+
+    fn ended(&self, result: &'static str) {
+        self.publications.get_or_create(&Ended { result }).inc();
+        if result == "success" {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            self.last_success.set(now.unwrap_or_default().as_secs());
+        }
+    }
+}
+
+/// What a feed counts.
+#[derive(Default)]
+pub struct FeedMetrics {
+    both: Both,
+    followers: Family<In, Level>,
+    receivers: Family<In, Counter>,
+    published_entries: Counter,
+    published_bytes: Counter,
+    wire_bytes: Counter,
+    repairs: Counter,
+}
+
+impl FeedMetrics {
+    /// A registry that shows these metrics.
+    pub fn registry(&self) -> Registry {
+        let mut to = Registry::with_prefix("fabricast");
+        self.both.register(&mut to);
+        to.register(
+            "followers",
+            "Connected followers, by what they do",
+            self.followers.clone(),
+        );
+        to.register(
+            "receivers",
+            "Receivers of all transfers, by how their part ended",
+            self.receivers.clone(),
+        );
+        to.register(
+            "published_entries",
+            "Files and directories that were sent to all who wanted them",
+            self.published_entries.clone(),
+        );
+        to.register_with_unit(
+            "published",
+            "Length of what was sent to all who wanted it",
+            Unit::Bytes,
+            self.published_bytes.clone(),
+        );
+        to.register_with_unit(
+            "wire",
+            "Sent with Ethernet, IP and UDP headers, repairs included",
+            Unit::Bytes,
+            self.wire_bytes.clone(),
+        );
+        to.register(
+            "repairs",
+            "Data packets that were sent again",
+            self.repairs.clone(),
+        );
+        to
+    }
+
+    /// What the feed offers now.
+    pub fn offers(&self, entries: usize, bytes: u64) {
+        self.both.entries.set(entries as u64);
+        self.both.bytes.set(bytes);
+    }
+
+    /// Followers that wait for a publication with nothing to want, that want something, and that
+    /// receive.
+    pub fn follow(&self, current: usize, waiting: usize, receiving: usize) {
+        let states = [
+            ("current", current),
+            ("waiting", waiting),
+            ("receiving", receiving),
+        ];
+        for (state, count) in states {
+            let gauge = self.followers.get_or_create(&In { state });
+            gauge.set(count as u64);
+        }
+    }
+
+    /// A transfer of this many entries has ended.
+    pub fn ended(&self, entries: usize, report: Option<&SendReport>) {
+        let Some(report) = report else {
+            return self.both.ended("failure");
+        };
+        for receiver in report.receivers.iter().chain(&report.refused) {
+            let state = word(receiver.state);
+            self.receivers.get_or_create(&In { state }).inc();
+        }
+        let traffic = &report.traffic;
+        self.wire_bytes.inc_by(traffic.wire_bytes);
+        self.repairs
+            .inc_by(traffic.repairs_multicast + traffic.repairs_unicast);
+        let complete = report.complete();
+        match report.exit_code() == 0 && complete > 0 {
+            true => {
+                self.published_entries.inc_by(entries as u64);
+                self.published_bytes.inc_by(report.len.unwrap_or(0));
+                self.both.ended("success");
+            }
+            false if complete > 0 => self.both.ended("partial"),
+            false => self.both.ended("failure"),
+        }
+    }
+}
+
+/// How the part of a receiver ended, in a word.
+fn word(state: State) -> &'static str {
+    match state {
+        State::Verified => "verified",
+        State::Received => "received",
+        State::Failed => "failed",
+        State::Lost => "lost",
+        State::Dropped => "dropped",
+        State::Refused => "refused",
+    }
+}
+
+/// What a follower counts.
+#[derive(Default)]
+pub struct FollowMetrics {
+    both: Both,
+    connected: Level,
+    wanted: Level,
+    received_entries: Counter,
+    received_bytes: Counter,
+    removed_entries: Counter,
+    packets: Counter,
+    duplicates: Counter,
+    mended_bytes: Counter,
+    hooks: Family<Ended, Counter>,
+}
+
+impl FollowMetrics {
+    /// A registry that shows these metrics.
+    pub fn registry(&self) -> Registry {
+        let mut to = Registry::with_prefix("fabricast");
+        self.both.register(&mut to);
+        to.register(
+            "connected",
+            "1 while the feed is there, else 0",
+            self.connected.clone(),
+        );
+        to.register(
+            "wanted_entries",
+            "Files and directories of the feed that are not here and have to come",
+            self.wanted.clone(),
+        );
+        to.register(
+            "received_entries",
+            "Files and directories that were received, proven and stored",
+            self.received_entries.clone(),
+        );
+        to.register_with_unit(
+            "received",
+            "Length of what was received, proven and stored",
+            Unit::Bytes,
+            self.received_bytes.clone(),
+        );
+        to.register(
+            "removed_entries",
+            "Files and directories that were removed because they were old",
+            self.removed_entries.clone(),
+        );
+        to.register(
+            "received_packets",
+            "Data packets that were received",
+            self.packets.clone(),
+        );
+        to.register(
+            "duplicate_packets",
+            "Data packets that were received in vain",
+            self.duplicates.clone(),
+        );
+        to.register_with_unit(
+            "mended",
+            "Fetched again by TCP, because blocks were damaged",
+            Unit::Bytes,
+            self.mended_bytes.clone(),
+        );
+        to.register("hooks", "Hooks, by how they ended", self.hooks.clone());
+        to
+    }
+
+    /// Whether the feed is there.
+    pub fn connected(&self, is_connected: bool) {
+        self.connected.set(is_connected.into());
+    }
+
+    /// What the feed offers now, and how much of it is wanted.
+    pub fn offered(&self, entries: usize, bytes: u64, wanted: usize) {
+        self.both.entries.set(entries as u64);
+        self.both.bytes.set(bytes);
+        self.wanted.set(wanted as u64);
+    }
+
+    /// A transfer has ended in which this many entries were received.
+    pub fn ended(&self, entries: usize, report: Option<&RecvReport>) {
+        let Some(report) = report else {
+            return self.both.ended("failure");
+        };
+        let counts = &report.statistics;
+        self.received_entries.inc_by(entries as u64);
+        self.received_bytes.inc_by(report.len);
+        self.packets.inc_by(counts.received);
+        self.duplicates.inc_by(counts.duplicates);
+        self.mended_bytes.inc_by(counts.mended_bytes);
+        self.both.ended(match report.failed.is_empty() {
+            true => "success",
+            false => "partial",
+        });
+    }
+
+    /// An entry was removed.
+    pub fn removed(&self) {
+        self.removed_entries.inc();
+    }
+
+    /// A hook has ended.
+    pub fn hook(&self, result: &'static str) {
+        self.hooks.get_or_create(&Ended { result }).inc();
+    }
+}
+
+/// Tells the user where the metrics are, and who can read them.
+pub fn say_where(out: &Output, address: SocketAddr) {
+    out.say(&format!("Metrics: http://{address}/metrics"));
+    if !address.ip().is_loopback() {
+        let event = SendEvent::Notice {
+            text: format!("any host that reaches {address} can read the metrics"),
+        };
+        out.event(&event);
+        out.say(&format!(
+            "note: any host that reaches {address} can read the metrics"
+        ));
+    }
+}
+
+/// Answers Prometheus on a thread of its own until it is dropped.
+pub struct MetricsServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    server: Arc<Server>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl MetricsServer {
+    /// Listens at this address.
+    pub fn open(address: SocketAddr, registry: Registry) -> Result<MetricsServer, Error> {
+        let server = Server::http(address).map_err(|e| {
+            let e = std::io::Error::other(e.to_string());
+            Error::io(format!("listening for metrics at {address}"), e)
+        })?;
+        let bound = server.server_addr().to_ip().unwrap_or(address);
+        let server = Arc::new(server);
+        let answers = server.clone();
+        let thread = thread::Builder::new().name("fabricast-metrics".into());
+        let thread = thread.spawn(move || {
+            for request in answers.incoming_requests() {
+                let is_there = matches!(request.url(), "/metrics" | "/");
+                let mut text = String::new();
+                // Who has closed the connection needs no answer.
+                let _ = match is_there && *request.method() == Method::Get {
+                    true if encode(&mut text, &registry).is_ok() => {
+                        let kind = Header::from_bytes("Content-Type", CONTENT_TYPE);
+                        let kind = kind.expect("the header is sound");
+                        request.respond(Response::from_string(text).with_header(kind))
+                    }
+                    _ => request.respond(Response::empty(404)),
+                };
+            }
+        });
+        Ok(MetricsServer {
+            address: bound,
+            server,
+            thread: Some(thread.map_err(|e| Error::io("starting a thread", e))?),
+        })
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.server.unblock();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! What is in a feed's directory: a thread that looks when the kernel tells of changes, and now and
+//! then without.
+//!
+//! An entry is settled when two looks, at least `settle` apart, find the same: names, lengths,
+//! permissions and times of all that it holds. So one entry that is written all the time does not
+//! hold others back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fabricast::error::Error;
+use fabricast::feed::{Catalogue, Entry, is_name};
+use fabricast::object::{Selection, SourceSet};
+use fabricast::pattern::Pattern;
+use fabricast::text::shown;
+use fabricast::waker::Waker;
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecursiveMode, Watcher};
+
+/// Names that are left out everywhere: hidden ones, such as rsync's temporary files and our own,
+/// and those of files that are not complete.
+const LEFT_OUT: [&str; 3] = [".*", "*.part", "*.partial"];
+/// Share of the time, as a divisor, that the looks may take.
+const PAUSE: u32 = 4;
+/// Most messages for the user that are remembered, so that each is told once.
+const TOLD_MAX: usize = 1000;
+
+/// What the thread tells.
+pub enum Found {
+    /// The settled entries, when they are others than before.
+    Catalogue(Catalogue),
+    /// A message for the user.
+    Notice(String),
+}
+
+/// The thread, which ends when this is dropped.
+pub struct Listing {
+    found: Receiver<Found>,
+    wake: SyncSender<()>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listing {
+    /// Begins to look at what `selection` takes of `dir`. Rings `waker` when it has found
+    /// something.
+    pub fn start(
+        dir: &Path,
+        selection: Selection,
+        settle: Duration,
+        rescan: Duration,
+        waker: Waker,
+    ) -> Result<Listing, Error> {
+        let (tell, found) = channel();
+        // One ring that waits is as good as many.
+        let (wake, woken) = sync_channel(1);
+        let stop = Arc::new(AtomicBool::new(false));
+        let lister = Lister {
+            dir: dir.to_owned(),
+            stop: stop.clone(),
+            selection,
+            settle,
+            rescan,
+            tell,
+            waker,
+            told: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            next: 0,
+            number: 0,
+        };
+        let rings = wake.clone();
+        let thread = thread::Builder::new().name("fabricast-listing".into());
+        let thread = thread.spawn(move || lister.run(&woken, rings));
+        Ok(Listing {
+            found,
+            wake,
+            stop,
+            thread: Some(thread.map_err(|e| Error::io("starting a thread", e))?),
+        })
+    }
+
+    /// What has been found since the last call, if anything.
+    pub fn found(&self) -> Option<Found> {
+        self.found.try_recv().ok()
+    }
+
+    /// Has it look soon, whatever the kernel tells.
+    pub fn look(&self) {
+        // A ring that waits is as good.
+        let _ = self.wake.try_send(());
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.look();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The patterns of what is left out, for within directories.
+pub fn left_out() -> impl Iterator<Item = Pattern> {
+    let parse = |text: &str| text.parse().expect("the patterns are sound");
+    LEFT_OUT.into_iter().map(parse)
+}
+
+/// An entry as a look has found it.
+#[derive(Clone, PartialEq, Debug)]
+struct Look {
+    len: u64,
+    digest: String,
+    /// Time of modification, in seconds and nanoseconds: the order of entries that are found
+    /// together.
+    mtime: (i64, u32),
+}
+
+struct Lister {
+    dir: PathBuf,
+    stop: Arc<AtomicBool>,
+    selection: Selection,
+    settle: Duration,
+    rescan: Duration,
+    tell: Sender<Found>,
+    waker: Waker,
+    /// Messages that the user has been told.
+    told: BTreeSet<String>,
+    /// What the last look has found.
+    seen: BTreeMap<String, Look>,
+    /// The settled entries, each with its place in the order of the catalogue.
+    settled: BTreeMap<String, (u64, Look)>,
+    next: u64,
+    /// Number of the last catalogue.
+    number: u64,
+}
+
+impl Lister {
+    fn run(mut self, woken: &Receiver<()>, rings: SyncSender<()>) {
+        let watcher = watch(&self.dir, rings);
+        if let Err(e) = &watcher {
+            let text = format!(
+                "the kernel does not tell of changes in {} ({e}): they are found once in {:?}",
+                shown(&self.dir),
+                self.rescan
+            );
+            self.notice(text);
+        }
+        loop {
+            let began = Instant::now();
+            let is_settled = self.look();
+            let pause = self.settle.max(began.elapsed() * PAUSE);
+            if self.rest(woken, pause, is_settled) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the time of the next look: `pause` at least, and then until the kernel tells of a
+    /// change, if all is settled. True when the thread has to end.
+    fn rest(&self, woken: &Receiver<()>, pause: Duration, is_settled: bool) -> bool {
+        let began = Instant::now();
+        let longest = match is_settled {
+            true => self.rescan.max(pause),
+            false => pause,
+        };
+        let mut is_woken = false;
+        while !self.stop.load(Ordering::Relaxed) {
+            let whole = if is_woken { pause } else { longest };
+            match woken.recv_timeout(whole.saturating_sub(began.elapsed())) {
+                Ok(()) => is_woken = true,
+                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Disconnected) => return true,
+            }
+        }
+        true
+    }
+
+    /// Looks once, and tells the catalogue if it is another one. Returns whether all is settled.
+    fn look(&mut self) -> bool {
+        let now = match self.entries() {
+            Ok(now) => now,
+            Err(e) => {
+                let dir = shown(&self.dir);
+                self.notice(format!(
+                    "{dir} cannot be read, and nothing new is published: {e}"
+                ));
+                return true;
+            }
+        };
+        let seen = std::mem::replace(&mut self.seen, now);
+        let settled = |entry: &(&String, &Look)| seen.get(entry.0) == Some(entry.1);
+        let is_settled = self.seen.iter().all(|entry| settled(&entry));
+        let before = self.settled.len();
+        let mut is_other = self.number == 0 && is_settled;
+        // What is gone, or changes now, cannot be sent as it was.
+        self.settled
+            .retain(|name, (_, look)| self.seen.get(name) == Some(look));
+        is_other |= self.settled.len() < before;
+        let new = self.seen.iter().filter(settled);
+        let mut new: Vec<(String, Look)> = new
+            .filter(|(name, _)| !self.settled.contains_key(*name))
+            .map(|(name, look)| (name.clone(), look.clone()))
+            .collect();
+        new.sort_by(|a, b| (a.1.mtime, &a.0).cmp(&(b.1.mtime, &b.0)));
+        is_other |= !new.is_empty();
+        for (name, look) in new {
+            self.settled.insert(name, (self.next, look));
+            self.next += 1;
+        }
+        if is_other {
+            self.number += 1;
+            let catalogue = self.catalogue();
+            self.tell(Found::Catalogue(catalogue));
+        }
+        is_settled
+    }
+
+    /// The settled entries, the oldest first.
+    fn catalogue(&mut self) -> Catalogue {
+        let mut entries: Vec<(u64, Entry)> = self
+            .settled
+            .iter()
+            .map(|(name, (place, look))| {
+                let entry = Entry {
+                    name: name.clone(),
+                    len: look.len,
+                    digest: look.digest.clone(),
+                };
+                (*place, entry)
+            })
+            .collect();
+        entries.sort_by_key(|(place, _)| *place);
+        let more = entries.len().saturating_sub(Catalogue::ENTRIES_MAX);
+        if more > 0 {
+            self.notice(format!(
+                "{} holds more than {} files and directories, the most that a feed has: the \
+                 oldest are left out; publish directories with many files instead",
+                shown(&self.dir),
+                Catalogue::ENTRIES_MAX
+            ));
+        }
+        Catalogue {
+            number: self.number,
+            entries: entries.into_iter().skip(more).map(|(_, e)| e).collect(),
+        }
+    }
+
+    /// What is in the directory now.
+    fn entries(&mut self) -> std::io::Result<BTreeMap<String, Look>> {
+        let mut now = BTreeMap::new();
+        for entry in std::fs::read_dir(&self.dir)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default();
+            let Some(name) = name.to_str() else {
+                self.notice(format!(
+                    "{} is not sent: its name is not UTF-8",
+                    shown(&path)
+                ));
+                continue;
+            };
+            if !is_name(name) || left_out().any(|pattern| pattern.matches(name)) {
+                continue;
+            }
+            if self
+                .selection
+                .exclude
+                .iter()
+                .any(|pattern| pattern.matches(name))
+            {
+                continue;
+            }
+            let name = name.to_owned();
+            let mut notices = Vec::new();
+            let sources = std::slice::from_ref(&path);
+            let set = SourceSet::list(sources, &self.selection, &mut |text| notices.push(text));
+            notices.into_iter().for_each(|text| self.notice(text));
+            match set {
+                Ok(set) => {
+                    let top = &set.manifest().entries()[0];
+                    let look = Look {
+                        len: set.known_len().unwrap_or(0),
+                        digest: set.digest(),
+                        mtime: (top.mtime, top.mtime_ns),
+                    };
+                    now.insert(name, look);
+                }
+                // It has gone this moment, or is a link that leads nowhere yet.
+                Err(_) if !path.exists() => {}
+                Err(e) => self.notice(format!("{} is not sent: {e}", shown(&path))),
+            }
+        }
+        Ok(now)
+    }
+
+    fn notice(&mut self, text: String) {
+        if self.told.len() < TOLD_MAX && self.told.insert(text.clone()) {
+            self.tell(Found::Notice(text));
+        }
+    }
+
+    fn tell(&self, found: Found) {
+        let _ = self.tell.send(found);
+        self.waker.wake();
+    }
+}
+
+/// Has the kernel tell of changes beneath `dir`: each rings.
+fn watch(dir: &Path, rings: SyncSender<()>) -> notify::Result<impl Watcher + use<>> {
+    let top = dir.to_owned();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // After an error the kernel may have told less than there was.
+        if event.is_ok_and(|event| !matters(&event, &top)) {
+            return;
+        }
+        let _ = rings.try_send(());
+    })?;
+    watcher.watch(dir, RecursiveMode::Recursive)?;
+    Ok(watcher)
+}
+
+/// Whether something may have changed that is sent.
+fn matters(event: &notify::Event, dir: &Path) -> bool {
+    let is_read = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
+        EventKind::Access(_) => true,
+        _ => false,
+    };
+    let is_left_out = |path: &PathBuf| {
+        let below = path.strip_prefix(dir).unwrap_or(path);
+        let mut names = below.iter().map(|name| name.to_string_lossy());
+        names.any(|name| left_out().any(|pattern| pattern.matches(&name)))
+    };
+    !is_read && (event.paths.is_empty() || !event.paths.iter().all(is_left_out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_and_hidden_names_wake_nobody() {
+        let dir = Path::new("/srv/.feed");
+        let event = |kind, name: &str| notify::Event::new(kind).add_path(dir.join(name));
+        let write = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let read = EventKind::Access(AccessKind::Close(AccessMode::Read));
+        assert!(matters(&event(write, "a"), dir));
+        assert!(!matters(&event(read, "a"), dir));
+        for name in [
+            ".a.x7Gq2k",
+            "a.part",
+            "d/.hidden/b",
+            ".fabricast-1.2.partial",
+        ] {
+            assert!(!matters(&event(write, name), dir), "{name}");
+        }
+        // A hidden file gets its name.
+        assert!(matters(&event(write, ".new").add_path(dir.join("a")), dir));
+        assert!(matters(&notify::Event::new(EventKind::Any), dir));
+    }
+}

@@ -1,0 +1,200 @@
+//! A follower's end of its connection to the feed.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::catalogue::{Catalogue, add_runs, is_name, runs};
+use super::line::{Line, framed};
+use super::message::{Publication, RUNS_MAX, ToFeed, ToFollower};
+use crate::bootstrap::frame::{self, TO_RECEIVER};
+use crate::bootstrap::message::VERSION;
+use crate::error::Error;
+use crate::transfer::resolve;
+
+/// The longest time for one attempt to connect, and for the feed's first answer.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// What a follower hears.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// Another catalogue: the follower has to say what it wants of it.
+    Catalogue(Catalogue),
+    /// A transfer of entries that the follower wants: it has to take part, and then to say again
+    /// what it wants.
+    Publication {
+        /// The sender's address.
+        sender: SocketAddr,
+        /// The entries, by their numbers in the catalogue.
+        entries: BTreeSet<u32>,
+    },
+}
+
+/// The connection to a feed.
+pub struct Follower {
+    line: Line,
+    peer: SocketAddr,
+    feed: String,
+    /// Number of the catalogue that is here as a whole, and of its entries.
+    known: (u64, u32),
+    /// The catalogue that comes.
+    coming: Catalogue,
+}
+
+impl Follower {
+    /// Connects to the feed at `from`, a host with or without a port. `name` is the follower's name
+    /// in the feed's messages.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if `from` makes no sense or the feed's name cannot be used here,
+    /// [`Error::Refused`] if the feed does not serve this follower, [`Error::PeerLost`] if there is
+    /// no feed now. The last two may be otherwise later.
+    pub fn connect(from: &str, name: &str) -> Result<Follower, Error> {
+        let mut last = Error::PeerLost(format!("{from} has no address"));
+        for address in resolve(from)? {
+            let connected = TcpStream::connect_timeout(&address, ATTEMPT);
+            match connected.and_then(|stream| Line::new(stream, TO_RECEIVER)) {
+                Ok(line) => return Follower::greet(line, name),
+                Err(e) => last = Error::PeerLost(format!("cannot connect to {address}: {e}")),
+            }
+        }
+        Err(last)
+    }
+
+    fn greet(line: Line, name: &str) -> Result<Follower, Error> {
+        let peer = line.peer();
+        let mut follower = Follower {
+            peer: peer.map_err(|e| Error::PeerLost(format!("the feed is gone: {e}")))?,
+            line,
+            feed: String::new(),
+            known: (0, 0),
+            coming: Catalogue::default(),
+        };
+        follower.say(&ToFeed::Follow {
+            version: VERSION,
+            name: name.into(),
+        })?;
+        let until = Instant::now() + ATTEMPT;
+        while Instant::now() < until {
+            match follower.next(until - Instant::now())? {
+                None => {}
+                Some(ToFollower::Feed { version, name }) if version == VERSION => {
+                    if !is_name(&name) {
+                        return Err(Error::Usage(format!(
+                            "the feed calls itself {name:?}, which is no name for a directory here"
+                        )));
+                    }
+                    follower.feed = name;
+                    return Ok(follower);
+                }
+                Some(_) => return Err(strange()),
+            }
+        }
+        Err(Error::PeerLost(format!(
+            "{} does not answer",
+            follower.peer
+        )))
+    }
+
+    /// The feed's name, which can be that of a directory.
+    pub fn feed(&self) -> &str {
+        &self.feed
+    }
+
+    /// The feed's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Says which entries of the last catalogue are wanted, by their numbers. Before the first one:
+    /// none.
+    pub fn want(&mut self, wants: &BTreeSet<u32>) -> Result<(), Error> {
+        let runs = runs(wants);
+        let count = runs.len().div_ceil(RUNS_MAX).max(1);
+        for n in 0..count {
+            let some = runs.iter().skip(n * RUNS_MAX).take(RUNS_MAX);
+            self.say(&ToFeed::Wants {
+                catalogue: self.known.0,
+                runs: some.copied().collect(),
+                more: n + 1 < count,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the feed to say something, at most this long.
+    pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, Error> {
+        match self.next(timeout)? {
+            None => Ok(None),
+            Some(ToFollower::Catalogue {
+                number,
+                entries,
+                more,
+            }) if number > self.known.0 => {
+                if self.coming.number != number {
+                    self.coming = Catalogue::default();
+                    self.coming.number = number;
+                }
+                self.coming.entries.extend(entries);
+                if self.coming.entries.len() > Catalogue::ENTRIES_MAX {
+                    return Err(strange());
+                }
+                if more {
+                    return Ok(None);
+                }
+                let catalogue = std::mem::take(&mut self.coming);
+                let refused = |why| Error::Refused(format!("the feed is not followed: {why}"));
+                catalogue.check().map_err(refused)?;
+                self.known = (number, catalogue.entries.len() as u32);
+                Ok(Some(Heard::Catalogue(catalogue)))
+            }
+            Some(ToFollower::Publication(Publication { port, runs })) => {
+                let mut entries = BTreeSet::new();
+                if !add_runs(&mut entries, &runs, self.known.1) || entries.is_empty() {
+                    return Err(strange());
+                }
+                let mut sender = self.peer;
+                sender.set_port(port);
+                Ok(Some(Heard::Publication { sender, entries }))
+            }
+            Some(_) => Err(strange()),
+        }
+    }
+
+    fn say(&mut self, message: &ToFeed) -> Result<(), Error> {
+        self.line.put(framed(message));
+        self.line.flush().map_err(gone)
+    }
+
+    fn next(&mut self, timeout: Duration) -> Result<Option<ToFollower>, Error> {
+        let mut message = self.line.take();
+        if let Ok(None) = message {
+            let mut flags = PollFlags::IN;
+            flags.set(PollFlags::OUT, self.line.has_output());
+            let mut fds = [PollFd::new(&self.line.stream, flags)];
+            let limit = Timespec::try_from(timeout).ok();
+            // A signal ends the wait like a time-out.
+            let _ = poll(&mut fds, limit.as_ref());
+            self.line.flush().map_err(gone)?;
+            message = self.line.take();
+        }
+        match message.map_err(gone)?.map(|bytes| frame::message(&bytes)) {
+            None => Ok(None),
+            Some(Some(ToFollower::Refused { reason })) => {
+                Err(Error::Refused(format!("the feed says: {reason}")))
+            }
+            Some(Some(message)) => Ok(Some(message)),
+            Some(None) => Err(strange()),
+        }
+    }
+}
+
+fn gone(why: impl std::fmt::Display) -> Error {
+    Error::PeerLost(format!("the feed is gone: {why}"))
+}
+
+fn strange() -> Error {
+    Error::PeerLost("what answers there is no feed, or speaks another version".into())
+}
