@@ -66,6 +66,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         metrics,
         is_away: false,
         failures: BTreeMap::new(),
+        too_long: BTreeSet::new(),
     };
     if let Some(server) = &metrics_server {
         out.event(&json!({"event": "metrics", "address": server.address.to_string()}));
@@ -123,6 +124,8 @@ struct Following {
     is_away: bool,
     /// Entries that could not be received, by their digests.
     failures: BTreeMap<String, Failure>,
+    /// Entries that are longer than the user allows, of which the user knows, by their digests.
+    too_long: BTreeSet<String>,
 }
 
 impl Following {
@@ -258,7 +261,21 @@ impl Following {
         catalogue: &Catalogue,
         out: &mut Output,
     ) -> Result<(), Error> {
+        let longest = self.options.max_size.unwrap_or(u64::MAX);
         let mut wants = open.record.wants(catalogue, self.retention);
+        wants.retain(|number| {
+            let entry = &catalogue.entries[*number as usize];
+            let is_too_long = entry.len > longest;
+            if is_too_long && self.too_long.insert(entry.digest.clone()) {
+                let text = format!(
+                    "{} ({}) does not come: it is longer than --max-size",
+                    escaped(&entry.name),
+                    units::bytes(entry.len)
+                );
+                notice(text, out);
+            }
+            !is_too_long
+        });
         open.record.save()?;
         let all: u64 = catalogue.entries.iter().map(|entry| entry.len).sum();
         let entries = catalogue.entries.len();

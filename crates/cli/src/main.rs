@@ -45,7 +45,10 @@ fn main() -> ExitCode {
             send::run(&a, interrupt)
         }),
         args::Command::Recv(a) => logged(a.net.verbose, watch_signals(true), |interrupt| {
-            recv::run(&a, interrupt)
+            match a.feed.follow {
+                true => follow::run(&a, interrupt),
+                false => recv::run(&a, interrupt),
+            }
         }),
         args::Command::Copy(a) => {
             let groups = copy::Groups::default();

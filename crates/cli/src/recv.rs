@@ -17,7 +17,6 @@ use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
-use crate::follow;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
 use crate::sending::{length, net_options};
@@ -25,9 +24,6 @@ use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
-    if args.feed.follow {
-        return follow::run(args, interrupt);
-    }
     let is_stdout = args.dest.as_ref().is_some_and(|d| d.as_os_str() == "-");
     let mut out = match is_stdout {
         true => Output::to_stderr(&args.net),

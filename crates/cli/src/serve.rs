@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -133,8 +133,10 @@ struct Running {
     followers: Vec<FollowerKey>,
     /// Where its sender listens, once it does.
     port: Option<u16>,
-    /// Whether a receiver has come.
-    has_receiver: bool,
+    /// When the first receiver came.
+    first: Option<Instant>,
+    /// How many receivers its sender waits for.
+    expected: Arc<AtomicUsize>,
 }
 
 struct Feed<'a> {
@@ -209,7 +211,7 @@ impl<'a> Feed<'a> {
                 self.found(found, out);
             }
             self.hear(out);
-            self.invite_late();
+            self.attend();
             self.choose(out);
             self.count();
         }
@@ -261,7 +263,9 @@ impl<'a> Feed<'a> {
                                 .invite(follower, &running.entries, address.port());
                         }
                     }
-                    SendEvent::Connected { .. } => running.has_receiver = true,
+                    SendEvent::Connected { .. } => {
+                        _ = running.first.get_or_insert_with(Instant::now)
+                    }
                     _ => {}
                 }
                 out.event(&event);
@@ -291,10 +295,13 @@ impl<'a> Feed<'a> {
         self.pause = (Instant::now() + pause, pause);
     }
 
-    /// Tells followers of the transfer under way that want all of it and have come since, and ends
-    /// a transfer to which nobody comes while others wait for something else.
-    fn invite_late(&mut self) {
+    /// Tells followers of the transfer under way that want all of it and have come since. Tells its
+    /// sender for how many receivers it has to wait.
+    fn attend(&mut self) {
         let Some(running) = &mut self.running else {
+            return;
+        };
+        let Some(port) = running.port else {
             return;
         };
         let is_same = self.server.catalogue().number == running.catalogue;
@@ -303,16 +310,18 @@ impl<'a> Feed<'a> {
             .into_iter()
             .filter(|(_, wants)| !wants.is_empty())
             .partition(|(_, wants)| is_same && wants.is_superset(&running.entries));
-        let is_over = !running.has_receiver && running.began.elapsed() > NOBODY;
-        if is_over && !others.is_empty() {
-            running.interrupt.store(true, Ordering::Relaxed);
-        }
+        let has_others = !others.is_empty();
         let late: Vec<FollowerKey> = late.into_iter().map(|(key, _)| key).collect();
-        if let Some(port) = running.port {
-            for follower in late {
-                self.server.invite(follower, &running.entries, port);
-            }
+        for follower in late {
+            self.server.invite(follower, &running.entries, port);
         }
+        let expected = match running.first {
+            None if has_others && running.began.elapsed() > NOBODY => 0,
+            Some(first) if first.elapsed() > MAX_WAIT => 1,
+            // It waits no longer for those that are gone, or have said that they want it later.
+            _ => self.server.receiving(),
+        };
+        running.expected.store(expected, Ordering::Relaxed);
     }
 
     /// Starts the next transfer, if followers want something.
@@ -333,7 +342,7 @@ impl<'a> Feed<'a> {
         };
         let since = *self.wanted_since.get_or_insert_with(Instant::now);
         // The others know of the catalogue, or have just received, and say at once what they want.
-        let is_undecided = self.server.followers().0 > self.server.waiting().len();
+        let is_undecided = self.server.followers() > self.server.waiting().len();
         if is_undecided && since.elapsed() < GATHER {
             return;
         }
@@ -375,7 +384,8 @@ impl<'a> Feed<'a> {
     ) -> std::io::Result<Running> {
         let interrupt = Arc::new(AtomicBool::new(false));
         let mut options = options(self.args, interrupt.clone());
-        options.start.min_receivers = followers.len();
+        let expected = Arc::new(AtomicUsize::new(followers.len()));
+        options.start.expected = Some(expected.clone());
         // Followers of one address are not strangers: each has a connection to the feed.
         options.per_host = followers.len() + PER_HOST;
         let (tell, told) = channel();
@@ -400,14 +410,15 @@ impl<'a> Feed<'a> {
             catalogue: self.server.catalogue().number,
             followers,
             port: None,
-            has_receiver: false,
+            first: None,
+            expected,
         })
     }
 
     fn count(&self) {
         let waiting = self.server.waiting();
         let current = waiting.iter().filter(|(_, wants)| wants.is_empty()).count();
-        let (all, receiving) = self.server.followers();
+        let (all, receiving) = (self.server.followers(), self.server.receiving());
         self.metrics
             .follow(current, all - receiving - current, receiving);
     }
@@ -416,7 +427,6 @@ impl<'a> Feed<'a> {
 /// The options of each transfer.
 fn options(args: &args::Serve, interrupt: Arc<AtomicBool>) -> SendOptions {
     let start = StartRule {
-        max_wait: Some(MAX_WAIT),
         timeout: START,
         ..StartRule::default()
     };

@@ -23,6 +23,25 @@ const PARTIAL: &str = ".fabricast-feed.json.partial";
 /// Most bytes of the file that are read.
 const BYTES_MAX: u64 = 64 << 20;
 
+/// What tells one file or directory from another that takes its place.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    /// When it was made, where the file system knows that: inodes are used again.
+    made: Option<SystemTime>,
+}
+
+impl Identity {
+    fn of(meta: &Metadata) -> Identity {
+        Identity {
+            device: meta.dev(),
+            inode: meta.ino(),
+            made: meta.created().ok(),
+        }
+    }
+}
+
 /// One entry of a feed as this receiver knows it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct Known {
@@ -30,16 +49,16 @@ struct Known {
     entry: Entry,
     /// When it was received or given up, in seconds since 1970.
     time: u64,
-    /// Device and inode under its name when it was received; `None`: it was removed, or never
-    /// received, because newer ones fill the places.
-    here: Option<(u64, u64)>,
+    /// What had its name when it was received; `None`: it was removed, or never received, because
+    /// newer ones fill the places.
+    here: Option<Identity>,
     /// Whether a hook has to run for it.
     #[serde(default)]
     hook: bool,
 }
 
 impl Known {
-    fn new(entry: &Entry, here: Option<(u64, u64)>, hook: bool) -> Known {
+    fn new(entry: &Entry, here: Option<Identity>, hook: bool) -> Known {
         Known {
             entry: entry.clone(),
             time: now(),
@@ -165,7 +184,7 @@ impl Record {
     /// Notes that an entry was received. `hook`: whether a hook has to run for it.
     pub fn received(&mut self, entry: &Entry, hook: bool) {
         let meta = self.path(&entry.name).symlink_metadata();
-        let here = meta.ok().map(|meta| identity(&meta));
+        let here = meta.ok().map(|meta| Identity::of(&meta));
         self.take(&entry.name);
         self.content.entries.push(Known::new(entry, here, hook));
     }
@@ -265,7 +284,7 @@ fn read(folder: &Path) -> Result<Content, String> {
     };
     let content: Content =
         serde_json::from_reader(io::Read::take(file, BYTES_MAX)).map_err(|e| e.to_string())?;
-    // Nothing may be removed outside the folder, whoever has written this.
+    // What is removed must lie in the folder, whatever the file says.
     match content
         .entries
         .iter()
@@ -278,9 +297,9 @@ fn read(folder: &Path) -> Result<Content, String> {
 
 /// Removes a file, or a directory with all that it holds, if it is still the one that was received.
 /// Follows no link.
-fn remove(path: &Path, here: (u64, u64)) -> io::Result<()> {
+fn remove(path: &Path, here: Identity) -> io::Result<()> {
     let meta = path.symlink_metadata()?;
-    if identity(&meta) != here {
+    if Identity::of(&meta) != here {
         return Err(io::Error::other("it is not what was received"));
     }
     match meta.is_dir() {
@@ -289,12 +308,140 @@ fn remove(path: &Path, here: (u64, u64)) -> io::Result<()> {
     }
 }
 
-fn identity(meta: &Metadata) -> (u64, u64) {
-    (meta.dev(), meta.ino())
-}
-
 /// Seconds since 1970.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Retention = Retention {
+        keep: None,
+        keep_for: None,
+    };
+
+    /// A directory that is removed when the test ends.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let name = format!("fabricast-record-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn catalogue(versions: &[(&str, &str)]) -> Catalogue {
+        let entry = |(name, version): &(&str, &str)| Entry {
+            name: name.to_string(),
+            len: 1,
+            digest: blake3::hash(version.as_bytes()).to_hex().to_string(),
+        };
+        Catalogue {
+            number: 1,
+            entries: versions.iter().map(entry).collect(),
+        }
+    }
+
+    fn receive(record: &mut Record, entry: &Entry) {
+        fs::write(record.path(&entry.name), &entry.digest).unwrap();
+        record.received(entry, false);
+    }
+
+    fn set(numbers: &[u32]) -> BTreeSet<u32> {
+        numbers.iter().copied().collect()
+    }
+
+    #[test]
+    fn what_is_here_is_not_wanted() {
+        let dir = Scratch::new("wants");
+        let (mut record, wrong) = Record::open(&dir.0.join("feed")).unwrap();
+        assert_eq!(wrong, None);
+        let first = catalogue(&[("a", "1"), ("b", "1")]);
+        assert_eq!(record.wants(&first, ALL), set(&[0, 1]));
+        receive(&mut record, &first.entries[0]);
+        receive(&mut record, &first.entries[1]);
+        assert_eq!(record.wants(&first, ALL), set(&[]));
+        // One has changed, and one was removed by somebody else.
+        fs::remove_file(record.path("a")).unwrap();
+        let next = catalogue(&[("a", "1"), ("b", "2")]);
+        assert_eq!(record.wants(&next, ALL), set(&[0, 1]));
+        record.save().unwrap();
+        assert!(Record::open(&dir.0.join("feed")).is_err(), "it is locked");
+        drop(record);
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        assert_eq!(record.wants(&first, ALL), set(&[0]));
+    }
+
+    #[test]
+    fn what_was_removed_does_not_come_again() {
+        let dir = Scratch::new("keep");
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        let keep = Retention {
+            keep: Some(2),
+            ..ALL
+        };
+        let three = catalogue(&[("a", "1"), ("b", "1"), ("c", "1")]);
+        // Of three that are new the oldest does not come at all.
+        assert_eq!(record.wants(&three, keep), set(&[1, 2]));
+        receive(&mut record, &three.entries[1]);
+        receive(&mut record, &three.entries[2]);
+        let four = catalogue(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
+        assert_eq!(record.wants(&four, keep), set(&[3]));
+        receive(&mut record, &four.entries[3]);
+        assert_eq!(record.remove_old(keep), (vec![record.path("b")], vec![]));
+        assert_eq!(record.wants(&four, keep), set(&[]));
+        // A changed one is new.
+        let changed = catalogue(&[("c", "1"), ("d", "1"), ("a", "2")]);
+        assert_eq!(record.wants(&changed, keep), set(&[2]));
+        record.forget(&changed);
+        assert_eq!(record.wants(&four, keep), set(&[1]));
+    }
+
+    #[test]
+    fn a_record_that_leads_elsewhere_removes_nothing() {
+        let dir = Scratch::new("bent");
+        let folder = dir.0.join("feed");
+        fs::create_dir(&folder).unwrap();
+        fs::write(dir.0.join("beside"), "mine").unwrap();
+        let here = Identity::of(&dir.0.join("beside").symlink_metadata().unwrap());
+        let mut content = Content::default();
+        let mut entry = catalogue(&[("a", "1")]).entries.remove(0);
+        entry.name = "../beside".into();
+        content.entries.push(Known::new(&entry, Some(here), false));
+        let bent = serde_json::to_vec(&content).unwrap();
+        for text in [
+            &bent[..],
+            b"",
+            b"{",
+            b"[]",
+            b"{\"entries\": [{\"name\": 7}]}",
+        ] {
+            fs::write(folder.join(FILE), text).unwrap();
+            let (mut record, wrong) = Record::open(&folder).unwrap();
+            assert!(wrong.is_some());
+            let none = Retention {
+                keep: Some(0),
+                ..ALL
+            };
+            assert_eq!(record.remove_old(none), (vec![], vec![]));
+        }
+        assert!(dir.0.join("beside").exists());
+        // A link in place of the record, or of the folder, is not followed.
+        fs::remove_file(folder.join(FILE)).unwrap();
+        std::os::unix::fs::symlink(dir.0.join("beside"), folder.join(FILE)).unwrap();
+        assert!(Record::open(&folder).unwrap().1.is_some());
+        std::os::unix::fs::symlink(&folder, dir.0.join("link")).unwrap();
+        assert!(Record::open(&dir.0.join("link")).is_err());
+    }
 }

@@ -78,7 +78,15 @@ impl Follower {
         })?;
         let until = Instant::now() + ATTEMPT;
         while Instant::now() < until {
-            match follower.next(until - Instant::now())? {
+            let answer = follower.next(until.saturating_duration_since(Instant::now()));
+            let answer = answer.map_err(|error| match error {
+                Error::PeerLost(why) => Error::PeerLost(format!(
+                    "{why}, before it has answered: is there a feed at {}, of this version?",
+                    follower.peer
+                )),
+                error => error,
+            });
+            match answer? {
                 None => {}
                 Some(ToFollower::Feed { version, name }) if version == VERSION => {
                     if !is_name(&name) {

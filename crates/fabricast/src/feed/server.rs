@@ -163,14 +163,19 @@ impl FeedServer {
         }
     }
 
-    /// Number of followers, and of those that take part in a publication.
-    pub fn followers(&self) -> (usize, usize) {
-        let followers = self.peers.values().filter(|peer| peer.is_follower());
+    /// Number of followers.
+    pub fn followers(&self) -> usize {
+        self.peers
+            .values()
+            .filter(|peer| peer.is_follower())
+            .count()
+    }
+
+    /// Number of followers that have been told of a publication, and have not said since then what
+    /// they want.
+    pub fn receiving(&self) -> usize {
         let receiving = |peer: &&Peer| matches!(peer.state, State::Receiving);
-        (
-            followers.count(),
-            self.peers.values().filter(receiving).count(),
-        )
+        self.peers.values().filter(receiving).count()
     }
 
     /// The followers that wait, and what they want.
@@ -263,7 +268,7 @@ impl FeedServer {
     }
 
     fn said(&mut self, key: u64, message: &[u8], events: &mut Vec<Event>) {
-        let followers = self.followers().0;
+        let followers = self.followers();
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
