@@ -332,7 +332,7 @@ impl MetricsServer {
             for request in answers.incoming_requests() {
                 let is_there = matches!(request.url(), "/metrics" | "/");
                 let mut text = String::new();
-                // Who has closed the connection needs no answer.
+                // A client that has closed the connection needs no answer.
                 let _ = match is_there && *request.method() == Method::Get {
                     true if encode(&mut text, &registry).is_ok() => {
                         let kind = Header::from_bytes("Content-Type", CONTENT_TYPE);

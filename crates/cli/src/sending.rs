@@ -1,4 +1,5 @@
-//! What `send`, `copy` and `serve` share: options, the list of `--dry-run`, progress, the table at the end.
+//! What `send`, `copy` and `serve` share: options, the list of `--dry-run`, progress, the table at
+//! the end.
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;

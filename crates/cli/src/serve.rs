@@ -1,7 +1,8 @@
 //! `fabricast serve`: a feed.
 //!
 //! One thread serves followers and decides what is sent next. `listing` is the thread that looks
-//! what there is to send. A third one runs the transfer that is under way, as `fabricast send` does.
+//! what there is to send. A third one runs the transfer that is under way, as `fabricast send`
+//! does.
 
 mod listing;
 
@@ -159,7 +160,13 @@ impl<'a> Feed<'a> {
         let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
         let metrics = FeedMetrics::default();
         let interface = &args.how.net.interface;
-        let server = FeedServer::open(interface, args.port, name, waker.clone())?;
+        let server = FeedServer::open(
+            interface,
+            args.port,
+            name,
+            args.per_host as usize,
+            waker.clone(),
+        )?;
         let serve = |address| MetricsServer::open(address, metrics.registry());
         let metrics_server = args.metrics.map(serve).transpose()?;
         let mut selection = sending::selection(&args.how);
@@ -386,7 +393,7 @@ impl<'a> Feed<'a> {
         let mut options = options(self.args, interrupt.clone());
         let expected = Arc::new(AtomicUsize::new(followers.len()));
         options.start.expected = Some(expected.clone());
-        // Followers of one address are not strangers: each has a connection to the feed.
+        // The feed has admitted these followers, however many have one address.
         options.per_host = followers.len() + PER_HOST;
         let (tell, told) = channel();
         let waker = self.waker.clone();

@@ -104,6 +104,7 @@ fn all_followers_have_the_same_in_the_end() {
     killed.until("publication", |_| true);
     killed.until_share_of("placed", 40);
     killed.signal(Signal::KILL);
+    assert_eq!(killed.end().code, None);
     let mut again = follow(&address, &b, &[]);
     publish(&feed, "last", b"of three");
     let mut after = follow(&address, &late, &[]);
@@ -181,8 +182,13 @@ fn only_what_is_new_or_changed_is_sent() {
     publish(&feed, "d/b", b"b");
     publish(&feed, "excluded.o", b"");
     let (sender, address) = serve(&feed, "0", &["--exclude", "*.o"]);
-    let mut run = follow(&address, &dir.path("to"), &[]);
+    let mut run = follow(&address, &dir.path("to"), &["--delete"]);
     until_all(&mut run, 1);
+    fs::write(dir.path("to/feed/beside"), "mine").unwrap();
+    publish(&feed, "d/e", b"e");
+    until_entry(&mut run, "d");
+    fs::remove_file(feed.join("d/e")).unwrap();
+    until_entry(&mut run, "d");
     publish(&feed, "c", b"c");
     until_entry(&mut run, "c");
     publish(&feed, "c", b"another one");
@@ -196,12 +202,15 @@ fn only_what_is_new_or_changed_is_sent() {
         names.sort();
         names
     };
-    assert_eq!(names("to/feed"), [".fabricast-feed.json", "c", "d"]);
+    assert_eq!(
+        names("to/feed"),
+        [".fabricast-feed.json", "beside", "c", "d"]
+    );
     assert_eq!(names("to/feed/d"), ["b"]);
     assert_eq!(fs::read(dir.path("to/feed/c")).unwrap(), b"another one");
     let end = ends(run);
     let names: Vec<&Value> = end.all("entry").map(|e| &e["name"]).collect();
-    assert_eq!(names, ["d", "c", "c"]);
+    assert_eq!(names, ["d", "d", "d", "c", "c"]);
     ends(sender);
 }
 

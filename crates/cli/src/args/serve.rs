@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fabricast::bootstrap::PORT;
+use fabricast::config::PER_HOST;
 use fabricast_console::units;
 
 use super::follow::metrics_address;
@@ -77,6 +78,15 @@ pub struct Serve {
     /// Give it if a firewall lets only certain ports pass.
     #[arg(long, default_value_t = 0, help_heading = "Feed")]
     pub data_port: u16,
+    /// Admit at most this many followers from one address
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = PER_HOST as u32,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = "Feed",
+    )]
+    pub per_host: u32,
     /// Serve metrics for Prometheus by HTTP at this address; a port alone: on the loopback
     #[arg(
         long,

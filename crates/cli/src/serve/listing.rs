@@ -25,6 +25,8 @@ use notify::{EventKind, RecursiveMode, Watcher};
 /// Names that are left out everywhere: hidden ones, such as rsync's temporary files and our own,
 /// and those of files that are not complete.
 const LEFT_OUT: [&str; 3] = [".*", "*.part", "*.partial"];
+/// The shortest time between two looks.
+const SHORTEST: Duration = Duration::from_millis(10);
 /// Share of the time, as a divisor, that the looks may take.
 const PAUSE: u32 = 4;
 /// Most messages for the user that are remembered, so that each is told once.
@@ -64,8 +66,8 @@ impl Listing {
             dir: dir.to_owned(),
             stop: stop.clone(),
             selection,
-            settle,
-            rescan,
+            settle: settle.max(SHORTEST),
+            rescan: rescan.max(Duration::from_secs(1)),
             tell,
             waker,
             told: BTreeSet::new(),

@@ -23,6 +23,8 @@ mod line;
 mod message;
 mod publication;
 mod server;
+#[cfg(test)]
+mod tests;
 
 pub use catalogue::{Catalogue, Entry, is_name};
 pub use follower::{Follower, Heard};

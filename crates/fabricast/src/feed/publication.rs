@@ -127,7 +127,7 @@ mod tests {
             let wanted: Vec<Vec<u32>> = (0..3).map(of).collect();
             let slices: Vec<&[u32]> = wanted.iter().map(|w| &w[..]).collect();
             for lens in [[1, 1, 1], [1, SMALL + 1, 1], [SMALL + 1; 3]] {
-                let mut got = vec![Vec::new(); 3];
+                let mut got = vec![Vec::<u32>::new(); 3];
                 let mut sent = Vec::new();
                 for (entries, followers) in all(&lens, &slices) {
                     followers.iter().for_each(|f| got[*f].extend(&entries));

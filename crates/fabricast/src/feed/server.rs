@@ -18,7 +18,7 @@ use crate::bootstrap::message::{Greeting, VERSION};
 use crate::bootstrap::{listen, pending_max, plain};
 use crate::error::Error;
 use crate::interface::Interface;
-use crate::setting::PORT;
+use crate::setting::{PER_HOST, PORT};
 use crate::transfer::places;
 use crate::waker::Waker;
 
@@ -103,23 +103,30 @@ pub struct FeedServer {
     name: String,
     peers: BTreeMap<u64, Peer>,
     next: u64,
+    /// Most followers of one address.
+    per_host: usize,
+    /// Whether the system refused the last connection. Then none is accepted for a moment.
+    is_full: bool,
     catalogue: Catalogue,
     /// The catalogue in frames.
     frames: Vec<Arc<[u8]>>,
 }
 
 impl FeedServer {
-    /// Listens at a TCP port of the interface; 0: any free port. Waits end when `waker` is rung.
+    /// Listens at a TCP port of the interface; 0: any free port. Admits at most `per_host`
+    /// followers of one address. Waits end when `waker` is rung.
     pub fn open(
         interface: &Interface,
         port: u16,
         name: &str,
+        per_host: usize,
         waker: Waker,
     ) -> Result<FeedServer, Error> {
         let listeners = listen(&places(interface, None)?, port).map_err(|e| {
             let hint = match e.kind() {
                 ErrorKind::AddrInUse => format!(
-                    " (another feed or sender? choose another port with {PORT}, or {PORT} 0 for any)"
+                    " (another feed or sender? choose another port with {PORT}, or {PORT} 0 for \
+                     any)"
                 ),
                 _ => String::new(),
             };
@@ -134,6 +141,8 @@ impl FeedServer {
             name: name.into(),
             peers: BTreeMap::new(),
             next: 0,
+            per_host,
+            is_full: false,
             catalogue: Catalogue::default(),
             frames: Vec::new(),
         })
@@ -169,6 +178,12 @@ impl FeedServer {
             .values()
             .filter(|peer| peer.is_follower())
             .count()
+    }
+
+    /// Number of connections of all kinds.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> usize {
+        self.peers.len()
     }
 
     /// Number of followers that have been told of a publication, and have not said since then what
@@ -216,8 +231,10 @@ impl FeedServer {
             flags.set(PollFlags::OUT, peer.line.has_output());
             fds.push(PollFd::from_borrowed_fd(peer.line.stream.as_fd(), flags));
         }
-        for listener in &self.listeners {
-            fds.push(PollFd::new(listener, PollFlags::IN));
+        if !self.is_full {
+            for listener in &self.listeners {
+                fds.push(PollFd::new(listener, PollFlags::IN));
+            }
         }
         let limit = match events.is_empty() {
             true => Timespec::try_from(timeout).ok(),
@@ -268,7 +285,12 @@ impl FeedServer {
     }
 
     fn said(&mut self, key: u64, message: &[u8], events: &mut Vec<Event>) {
+        let Some(address) = self.peers.get(&key).map(|peer| peer.address.ip()) else {
+            return;
+        };
         let followers = self.followers();
+        let of_host = self.peers.values().filter(|peer| peer.is_follower());
+        let of_host = of_host.filter(|peer| peer.address.ip() == address).count();
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
@@ -283,6 +305,10 @@ impl FeedServer {
             }
             (Some(ToFeed::Follow { .. }), State::Pending(_)) if followers >= FOLLOWERS_MAX => {
                 let reason = format!("this feed has {FOLLOWERS_MAX} followers, the most it serves");
+                self.refuse(key, reason, events);
+            }
+            (Some(ToFeed::Follow { .. }), State::Pending(_)) if of_host >= self.per_host => {
+                let reason = format!("{of_host} followers of its address are there ({PER_HOST})");
                 self.refuse(key, reason, events);
             }
             (Some(ToFeed::Follow { name, .. }), State::Pending(_)) => {
@@ -364,18 +390,31 @@ impl FeedServer {
     }
 
     fn accept(&mut self) {
+        self.is_full = false;
         for listener in &self.listeners {
-            // An error comes again, or has gone by; the next turn tries again.
-            while let Ok((stream, address)) = listener.accept() {
-                if let Ok(line) = Line::new(stream, TO_SENDER) {
-                    let peer = Peer {
-                        line,
-                        address: plain(address),
-                        name: String::new(),
-                        state: State::Pending(Instant::now()),
-                    };
-                    self.peers.insert(self.next, peer);
-                    self.next += 1;
+            loop {
+                match listener.accept() {
+                    Ok((stream, address)) => {
+                        // What fails here is gone already.
+                        if let Ok(line) = Line::new(stream, TO_SENDER) {
+                            let peer = Peer {
+                                line,
+                                address: plain(address),
+                                name: String::new(),
+                                state: State::Pending(Instant::now()),
+                            };
+                            self.peers.insert(self.next, peer);
+                            self.next += 1;
+                        }
+                    }
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    // Perhaps there are too few descriptors, until a connection closes.
+                    Err(_) => {
+                        self.is_full = true;
+                        break;
+                    }
                 }
             }
         }

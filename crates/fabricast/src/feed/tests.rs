@@ -1,0 +1,274 @@
+//! Feeds and followers on the loopback, and others that lie.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::catalogue::{Catalogue, Entry};
+use super::follower::{Follower, Heard};
+use super::line::framed;
+use super::server::{Event, FeedServer};
+use crate::bootstrap::message::VERSION;
+use crate::bootstrap::pending_max;
+use crate::error::Error;
+use crate::interface::Interface;
+use crate::waker::Waker;
+
+/// Longest time that a test waits for anything.
+const BOUND: Duration = Duration::from_secs(20);
+
+fn entry(name: &str) -> Entry {
+    Entry {
+        name: name.into(),
+        len: 7,
+        digest: blake3::hash(name.as_bytes()).to_hex().to_string(),
+    }
+}
+
+fn catalogue(number: u64, names: &[&str]) -> Catalogue {
+    Catalogue {
+        number,
+        entries: names.iter().map(|name| entry(name)).collect(),
+    }
+}
+
+fn server(per_host: usize) -> FeedServer {
+    let loopback = Interface::Address(Ipv4Addr::LOCALHOST.into());
+    FeedServer::open(&loopback, 0, "feed", per_host, Waker::new().unwrap()).unwrap()
+}
+
+/// Serves until something is so.
+fn serve_until(server: &mut FeedServer, mut is_so: impl FnMut(&FeedServer, &[Event]) -> bool) {
+    let until = Instant::now() + BOUND;
+    loop {
+        let events = server.turn(Duration::from_millis(10));
+        if is_so(server, &events) {
+            return;
+        }
+        assert!(Instant::now() < until, "waited too long");
+    }
+}
+
+/// A client that says these messages, and what it hears until the feed closes the connection.
+fn client(server: &FeedServer, say: Vec<Vec<u8>>) -> thread::JoinHandle<Vec<u8>> {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(BOUND)).unwrap();
+    thread::spawn(move || {
+        for message in say {
+            // It may be closed already.
+            let _ = stream.write_all(&message);
+        }
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard);
+        heard
+    })
+}
+
+fn message(value: Value) -> Vec<u8> {
+    framed(&value).to_vec()
+}
+
+fn follow() -> Vec<u8> {
+    message(json!({"say": "follow", "version": VERSION, "name": "liar"}))
+}
+
+fn wants(catalogue: u64, runs: Value) -> Vec<u8> {
+    message(json!({"say": "wants", "catalogue": catalogue, "runs": runs}))
+}
+
+/// A follower learns the catalogue, and each later one, and is told of a publication.
+#[test]
+fn a_follower_is_told_what_there_is_and_what_comes() {
+    let mut server = server(4);
+    let from = server.address().to_string();
+    let many: Vec<String> = (0..5000).map(|n| format!("entry {n}")).collect();
+    let names: Vec<&str> = many.iter().map(|name| &**name).collect();
+    let all = catalogue(2, &names);
+    let expected = all.clone();
+    let follower = thread::spawn(move || {
+        let mut follower = Follower::connect(&from, "f").unwrap();
+        assert_eq!(follower.feed(), "feed");
+        follower.want(&BTreeSet::new()).unwrap();
+        let hear = |follower: &mut Follower| {
+            let until = Instant::now() + BOUND;
+            loop {
+                if let Some(heard) = follower.hear(Duration::from_millis(10)).unwrap() {
+                    return heard;
+                }
+                assert!(Instant::now() < until, "waited too long");
+            }
+        };
+        assert_eq!(hear(&mut follower), Heard::Catalogue(catalogue(1, &["a"])));
+        follower.want(&BTreeSet::from([0])).unwrap();
+        // The catalogue is longer than a message, and so is what is wanted.
+        assert_eq!(hear(&mut follower), Heard::Catalogue(expected));
+        let odd: BTreeSet<u32> = (0..5000).filter(|n| n % 2 == 1).collect();
+        follower.want(&odd).unwrap();
+        let publication = hear(&mut follower);
+        let Heard::Publication { sender, entries } = publication else {
+            panic!("{publication:?}");
+        };
+        assert_eq!((sender.port(), entries), (4321, odd));
+    });
+    server.publish(catalogue(1, &["a"]));
+    serve_until(
+        &mut server,
+        |server, _| matches!(&server.waiting()[..], [(_, wants)] if wants.len() == 1),
+    );
+    server.publish(all);
+    serve_until(
+        &mut server,
+        |server, _| matches!(&server.waiting()[..], [(_, wants)] if wants.len() == 2500),
+    );
+    let (key, wants) = server.waiting().remove(0);
+    let wants = wants.clone();
+    server.invite(key, &wants, 4321);
+    assert_eq!((server.waiting().len(), server.receiving()), (0, 1));
+    serve_until(
+        &mut server,
+        |_, events| matches!(events, [Event::Gone { name, .. }] if name == "f"),
+    );
+    follower.join().unwrap();
+    assert_eq!(server.followers(), 0);
+}
+
+/// Whatever a client says, the feed closes its connection, and serves the others.
+#[test]
+fn clients_that_make_no_sense_are_closed() {
+    let mut server = server(1);
+    server.publish(catalogue(1, &["a", "b"]));
+    let none = json!([]);
+    let cases: Vec<Vec<Vec<u8>>> = vec![
+        vec![b"GET / HTTP/1.1\r\n\r\n".to_vec()],
+        vec![vec![b'M', 0xff, 0xff, 0xff]],
+        vec![vec![b'B', 0, 0, 0]],
+        vec![message(json!({"say": "follow"}))],
+        vec![message(json!(7))],
+        vec![wants(0, none.clone())],
+        vec![follow(), follow()],
+        vec![follow(), wants(1, json!([[0, 3]]))],
+        vec![follow(), wants(1, json!([[1, 1]]))],
+        vec![follow(), wants(1, json!([[1, 2], [0, 1]]))],
+        vec![follow(), wants(1, json!([[0, 4_294_967_295_u32]]))],
+        vec![follow(), wants(1, none.clone()), wants(1, none.clone())],
+        // It asks for the catalogue again and again, and reads nothing.
+        vec![follow(), wants(0, none.clone()).repeat(100_000)],
+    ];
+    for say in cases {
+        let shown = String::from_utf8_lossy(&say[say.len() - 1]).into_owned();
+        let shown: String = shown.chars().take(80).collect();
+        let client = client(&server, say);
+        serve_until(&mut server, |_, _| client.is_finished());
+        assert_eq!(server.followers(), 0, "{shown}");
+    }
+    // Those that are refused are told why.
+    let hello = json!({"say": "hello", "version": 1, "name": "r"});
+    let old = json!({"say": "follow", "version": VERSION + 1, "name": "r"});
+    for (say, reason) in [(hello, "this is a feed"), (old, "same version")] {
+        let client = client(&server, vec![message(say)]);
+        serve_until(&mut server, |_, _| client.is_finished());
+        let heard = client.join().unwrap();
+        assert!(String::from_utf8_lossy(&heard).contains(reason));
+    }
+    // One follower of this address is admitted, and no more.
+    let stays = TcpStream::connect(server.address()).unwrap();
+    (&stays).write_all(&follow()).unwrap();
+    serve_until(&mut server, |server, _| server.followers() == 1);
+    let client = client(&server, vec![follow()]);
+    let is_full = |event: &Event| match event {
+        Event::Refused { reason, .. } => reason.contains("of its address"),
+        _ => false,
+    };
+    serve_until(&mut server, |_, events| events.iter().any(is_full));
+    serve_until(&mut server, |_, _| client.is_finished());
+    assert_eq!(server.followers(), 1);
+}
+
+/// Silent connections do not grow beyond a bound, and a follower still gets in.
+#[test]
+fn silent_connections_are_bounded() {
+    let mut server = server(4);
+    let address = server.address();
+    let silent: Vec<TcpStream> = (0..100)
+        .map(|_| TcpStream::connect(address).unwrap())
+        .collect();
+    let from = address.to_string();
+    let follower = thread::spawn(move || Follower::connect(&from, "f").map(drop));
+    serve_until(&mut server, |_, _| follower.is_finished());
+    assert!(server.connections() <= pending_max() + 1);
+    follower.join().unwrap().unwrap();
+    drop(silent);
+}
+
+/// A follower does not take from a feed what would lead it elsewhere.
+#[test]
+fn feeds_that_make_no_sense_are_not_followed() {
+    let feed = |name: &str| message(json!({"say": "feed", "version": VERSION, "name": name}));
+    let digest = blake3::hash(b"").to_hex().to_string();
+    let entries = |names: &[&str]| {
+        let entry = |name: &&str| json!({"name": name, "len": 1, "digest": digest});
+        let entries: Vec<Value> = names.iter().map(entry).collect();
+        message(json!({"say": "catalogue", "number": 1, "entries": entries}))
+    };
+    let publication = |runs: Value| message(json!({"say": "publication", "port": 1, "runs": runs}));
+    let cases: Vec<(Vec<Vec<u8>>, &str)> = vec![
+        (vec![feed("..")], "no name for a directory"),
+        (vec![feed("/etc")], "no name for a directory"),
+        (vec![feed("")], "no name for a directory"),
+        (
+            vec![message(json!({"say": "feed", "version": 0, "name": "f"}))],
+            "no feed",
+        ),
+        (vec![entries(&["a"])], "no feed"),
+        (vec![b"SSH-2.0-OpenSSH".to_vec()], "no message of a feed"),
+        (vec![], "was closed"),
+        (vec![feed("f"), entries(&["../a"])], "makes no sense"),
+        (vec![feed("f"), entries(&[".bashrc"])], "makes no sense"),
+        (vec![feed("f"), entries(&["a", "a"])], "twice"),
+        (
+            vec![feed("f"), entries(&["a"]), publication(json!([[0, 2]]))],
+            "no feed",
+        ),
+        (
+            vec![feed("f"), entries(&["a"]), publication(json!([]))],
+            "no feed",
+        ),
+        (vec![feed("f"), entries(&["a"]), entries(&["a"])], "no feed"),
+        (
+            vec![
+                feed("f"),
+                message(json!({"say": "refused", "reason": "full"})),
+            ],
+            "says: full",
+        ),
+    ];
+    for (say, why) in cases {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let from = listener.local_addr().unwrap().to_string();
+        let liar = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for message in say {
+                stream.write_all(&message).unwrap();
+            }
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let error = followed(&from).unwrap_err();
+        assert!(error.to_string().contains(why), "{why}: {error}");
+        liar.join().unwrap();
+    }
+}
+
+/// Follows until there is an error.
+fn followed(from: &str) -> Result<(), Error> {
+    let mut follower = Follower::connect(from, "f")?;
+    let until = Instant::now() + BOUND;
+    while Instant::now() < until {
+        follower.hear(Duration::from_millis(10))?;
+    }
+    Ok(())
+}
