@@ -64,6 +64,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         interrupt,
         hooks: hooks.transpose()?,
         metrics,
+        has_followed: false,
         is_away: false,
         failures: BTreeMap::new(),
         too_long: BTreeSet::new(),
@@ -120,6 +121,8 @@ struct Following {
     interrupt: Arc<AtomicBool>,
     hooks: Option<Hooks>,
     metrics: FollowMetrics,
+    /// Whether there has been a feed. What is wrong before that is the user's mistake.
+    has_followed: bool,
     /// Whether the user knows that the feed is away.
     is_away: bool,
     /// Entries that could not be received, by their digests.
@@ -138,8 +141,11 @@ impl Following {
             let error = match Follower::connect(&self.from, &self.name) {
                 Ok(mut feed) => {
                     pause = PAUSE.0;
+                    self.has_followed = true;
                     self.follow(&mut feed, &mut record, out)
                 }
+                // Names of hosts cannot always be looked up.
+                Err(Error::Usage(why)) if self.has_followed => Err(Error::PeerLost(why)),
                 Err(error) => Err(error),
             };
             self.metrics.connected(false);
@@ -238,7 +244,10 @@ impl Following {
 
     /// Opens the record of the feed, and has hooks run that are due since an earlier run.
     fn open(&mut self, feed: &str, folder: PathBuf, out: &mut Output) -> Result<Open, Error> {
-        let (record, wrong) = Record::open(&folder)?;
+        let (mut record, wrong) = Record::open(&folder)?;
+        if self.hooks.is_none() {
+            record.drop_hooks();
+        }
         if let Some(text) = wrong {
             notice(text, out);
         }
@@ -390,8 +399,8 @@ impl Following {
         ));
     }
 
-    fn hook(&mut self, open: &Open, entry: &Entry) {
-        if let Some(hooks) = &mut self.hooks {
+    fn hook(&self, open: &Open, entry: &Entry) {
+        if let Some(hooks) = &self.hooks {
             hooks.run(Job {
                 feed: open.feed.clone(),
                 path: open.record.path(&entry.name),
@@ -403,7 +412,7 @@ impl Following {
     /// Tells of hooks that have ended, and removes what is too old.
     fn tidy(&mut self, open: &mut Open, out: &mut Output) -> Result<(), Error> {
         let mut is_other = false;
-        while let Some((job, outcome)) = self.hooks.as_mut().and_then(Hooks::ended) {
+        while let Some((job, outcome)) = self.hooks.as_ref().and_then(Hooks::ended) {
             self.metrics.hook(outcome.word());
             let trouble = outcome.trouble();
             out.event(&json!({

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,6 @@ use fabricast::feed::Entry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// Hooks that wait at the thread; further ones wait in memory of the follower, as their entries are
-/// in its record.
-const QUEUE: usize = 16;
 /// How often the thread looks whether it has to end.
 const TICK: Duration = Duration::from_millis(100);
 /// How long a hook may take to end after SIGTERM.
@@ -76,14 +73,39 @@ impl Outcome {
     }
 }
 
+/// What waits for the thread. It holds each path once, so it has no more than the feed has entries.
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<VecDeque<Job>>,
+    /// Rung for a new job, and at the end.
+    bell: Condvar,
+    stop: AtomicBool,
+}
+
+impl Queue {
+    fn jobs(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the next job; `None` at the end.
+    fn next(&self) -> Option<Job> {
+        let mut jobs = self.jobs();
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            match jobs.pop_front() {
+                Some(job) => return Some(job),
+                None => jobs = self.bell.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
 /// Runs hooks until it is dropped.
 pub struct Hooks {
-    /// Jobs that the thread has no room for yet.
-    waiting: VecDeque<Job>,
-    /// `None` only during `drop`.
-    jobs: Option<SyncSender<Job>>,
+    queue: Arc<Queue>,
     ended: Receiver<(Job, Outcome)>,
-    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -95,72 +117,51 @@ impl Hooks {
         if words.is_empty() {
             return Err(usage("it has no words"));
         }
-        let (jobs, queue) = sync_channel::<Job>(QUEUE);
+        let queue = Arc::new(Queue::default());
         let (tell, ended) = channel();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
+        let jobs = queue.clone();
         let thread = thread::Builder::new().name("fabricast-hook".into());
-        let thread = thread.spawn(move || work(&words, timeout, &queue, &tell, &stopped));
+        let thread = thread.spawn(move || {
+            while let Some(job) = jobs.next() {
+                let outcome = match spawn(&words, &job) {
+                    Ok(child) => end(child, timeout, &jobs.stop),
+                    Err(e) => Outcome::NotStarted(e),
+                };
+                if tell.send((job, outcome)).is_err() {
+                    return;
+                }
+            }
+        });
         Ok(Hooks {
-            waiting: VecDeque::new(),
-            jobs: Some(jobs),
+            queue,
             ended,
-            stop,
             thread: Some(thread.map_err(|e| Error::io("starting a thread", e))?),
         })
     }
 
-    /// Runs the command for this, after what waits already.
-    pub fn run(&mut self, job: Job) {
-        self.waiting.push_back(job);
-        self.feed();
+    /// Runs the command for this, after what waits already: once, if an older version waits.
+    pub fn run(&self, job: Job) {
+        let mut jobs = self.queue.jobs();
+        jobs.retain(|waits| waits.path != job.path);
+        jobs.push_back(job);
+        self.queue.bell.notify_one();
     }
 
     /// A hook that has ended since the last call, if one has.
-    pub fn ended(&mut self) -> Option<(Job, Outcome)> {
-        self.feed();
+    pub fn ended(&self) -> Option<(Job, Outcome)> {
         self.ended.try_recv().ok()
-    }
-
-    fn feed(&mut self) {
-        while let (Some(jobs), Some(job)) = (&self.jobs, self.waiting.pop_front()) {
-            if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) =
-                jobs.try_send(job)
-            {
-                self.waiting.push_front(job);
-                return;
-            }
-        }
     }
 }
 
 impl Drop for Hooks {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        self.jobs = None;
+        // Under the lock, so that the thread does not miss the bell.
+        let jobs = self.queue.jobs();
+        self.queue.stop.store(true, Ordering::Relaxed);
+        self.queue.bell.notify_one();
+        drop(jobs);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-    }
-}
-
-fn work(
-    words: &[String],
-    timeout: Duration,
-    queue: &Receiver<Job>,
-    tell: &Sender<(Job, Outcome)>,
-    stop: &AtomicBool,
-) {
-    while let Ok(job) = queue.recv() {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        let outcome = match spawn(words, &job) {
-            Ok(child) => end(child, timeout, stop),
-            Err(e) => Outcome::NotStarted(e),
-        };
-        if tell.send((job, outcome)).is_err() {
-            return;
         }
     }
 }

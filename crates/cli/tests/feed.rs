@@ -9,10 +9,11 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use common::control::Peer;
 use common::tree::{described, tree};
 use common::{BOUND, End, Run, Scratch};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A feed on the loopback that looks often, and its address.
 fn serve(dir: &Path, port: &str, args: &[&str]) -> (Run, String) {
@@ -576,4 +577,29 @@ fn those_who_come_to_the_wrong_port_are_told() {
     );
     ends(run);
     drop(sender);
+}
+
+/// A follower that wants everything and never comes holds the others up for a moment alone.
+#[test]
+fn a_follower_that_does_not_come_is_not_waited_for() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (mut sender, address) = serve(&feed, "0", &[]);
+    let mut liar = Peer::connect(&address);
+    let version = fabricast::bootstrap::message::VERSION;
+    liar.say(json!({"say": "follow", "version": version, "name": "liar"}));
+    sender.until("followed", |_| true);
+    publish(&feed, "a", b"a");
+    sender.until("catalogue", |e| e["entries"] == 1);
+    let number = sender.last("catalogue")["number"].clone();
+    liar.say(json!({"say": "wants", "catalogue": number, "runs": [[0, 1]]}));
+    sender.until("publishing", |e| e["followers"] == 1);
+    sender.until("listening", |_| true);
+    // It comes while the feed waits for the other one.
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    until_entry(&mut run, "a");
+    publish(&feed, "b", b"b");
+    until_all(&mut run, 2);
+    ends(run);
+    ends(sender);
 }

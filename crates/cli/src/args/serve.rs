@@ -24,8 +24,9 @@ Publish by rename: write to a hidden name (.new) or NAME.part in DIR, then renam
 out names that begin with a dot or end in .part or .partial, also within directories, so rsync's \
 temporary files do not matter.
 
-A failed receiver, no receiver, or a file that changes while it is sent does not end the feed: it \
-is reported, and the entry is sent again. The first Ctrl-C or SIGTERM ends the feed in order, with \
+A slow follower does not hold the others back: without --slow the rule is demote. A failed \
+receiver, no receiver, or a file that changes while it is sent does not end the feed: it is \
+reported, and the entry is sent again. The first Ctrl-C or SIGTERM ends the feed in order, with \
 exit code 0.";
 
 /// The examples of `--help`.

@@ -3,7 +3,7 @@
 //! A file in the feed's directory keeps that for the next run. It says what is here, so that it
 //! does not come again, and what may be removed: only what this receiver has received itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -150,9 +150,19 @@ impl Record {
     /// there, and was not removed to make way for newer ones. Notes which of them are too old to
     /// come at all.
     pub fn wants(&mut self, catalogue: &Catalogue, retention: Retention) -> BTreeSet<u32> {
+        let known = self.content.entries.iter();
+        let known: HashMap<&str, &Known> = known.map(|k| (&*k.entry.name, k)).collect();
+        let has = |entry: &Entry| match known.get(&*entry.name) {
+            Some(known) if known.entry != *entry => false,
+            Some(known) if known.here.is_some() => {
+                self.path(&entry.name).symlink_metadata().is_ok()
+            }
+            Some(_) => true,
+            None => false,
+        };
         let entries = catalogue.entries.iter().enumerate();
         let mut wants: Vec<u32> = entries
-            .filter(|(_, entry)| !self.has(entry))
+            .filter(|(_, entry)| !has(entry))
             .map(|(number, _)| number as u32)
             .collect();
         let keep = retention.keep.unwrap_or(usize::MAX);
@@ -167,18 +177,6 @@ impl Record {
                 .insert(0, Known::new(entry, here, false));
         }
         wants.into_iter().collect()
-    }
-
-    /// Whether this version of the entry need not come.
-    fn has(&self, entry: &Entry) -> bool {
-        let same = |known: &&Known| known.entry == *entry;
-        match self.content.entries.iter().find(same) {
-            Some(known) if known.here.is_some() => {
-                self.path(&known.entry.name).symlink_metadata().is_ok()
-            }
-            Some(_) => true,
-            None => false,
-        }
     }
 
     /// Notes that an entry was received. `hook`: whether a hook has to run for it.
@@ -201,6 +199,14 @@ impl Record {
         if let Some(known) = entries.find(|known| known.entry == *entry) {
             known.hook = false;
         }
+    }
+
+    /// Forgets that hooks have to run.
+    pub fn drop_hooks(&mut self) {
+        self.content
+            .entries
+            .iter_mut()
+            .for_each(|known| known.hook = false);
     }
 
     /// Entries whose hooks have to run yet.

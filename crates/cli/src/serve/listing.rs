@@ -367,4 +367,58 @@ mod tests {
         assert!(matters(&event(write, ".new").add_path(dir.join("a")), dir));
         assert!(matters(&notify::Event::new(EventKind::Any), dir));
     }
+
+    /// One entry that is written all the time holds no other one back.
+    #[test]
+    fn an_entry_is_settled_when_two_looks_find_the_same() {
+        let name = format!("fabricast-listing-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(dir.join("d")).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.join(name), text).unwrap();
+        let (tell, found) = channel();
+        let mut lister = Lister {
+            dir: dir.clone(),
+            stop: Arc::default(),
+            selection: Selection::default(),
+            settle: Duration::ZERO,
+            rescan: Duration::ZERO,
+            tell,
+            waker: Waker::new().unwrap(),
+            told: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            next: 0,
+            number: 0,
+        };
+        // Whether all is settled, and the names of the catalogue, if there is another one.
+        let mut look = || {
+            let is_settled = lister.look();
+            let catalogue = match found.try_recv() {
+                Ok(Found::Catalogue(catalogue)) => catalogue.entries,
+                Ok(Found::Notice(text)) => panic!("{text}"),
+                Err(_) => return (is_settled, None),
+            };
+            let names: Vec<String> = catalogue.into_iter().map(|e| e.name).collect();
+            (is_settled, Some(names.join(" ")))
+        };
+        write("a", "");
+        write("d/b", "");
+        write(".hidden", "");
+        assert_eq!(look(), (false, None));
+        write("d/b", "more");
+        assert_eq!(look(), (false, Some("a".into())));
+        assert_eq!(look(), (true, Some("a d".into())));
+        assert_eq!(look(), (true, None));
+        // What changes cannot be sent as it was, and is the newest when it is quiet.
+        write("a", "changed");
+        write("c", "");
+        assert_eq!(look(), (false, Some("d".into())));
+        write("a", "changed again");
+        assert_eq!(look(), (false, Some("d c".into())));
+        assert_eq!(look(), (true, Some("d c a".into())));
+        std::fs::remove_file(dir.join("c")).unwrap();
+        write(".hidden", "more");
+        assert_eq!(look(), (true, Some("d a".into())));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

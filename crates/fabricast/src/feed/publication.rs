@@ -32,21 +32,26 @@ pub fn next_publication<K: Copy>(lens: &[u64], wants: &[(K, &BTreeSet<u32>)]) ->
     }
     let most = *counts.iter().max()?;
     let first = counts.iter().position(|count| *count == most && most > 0)?;
-    let wanted_by = |entry: u32| wants.iter().map(move |(_, wanted)| wanted.contains(&entry));
+    let wanted_by = |entry: usize| {
+        let entry = entry as u32;
+        wants.iter().map(move |(_, wanted)| wanted.contains(&entry))
+    };
     let mut entries = BTreeSet::from([first as u32]);
     let mut bytes = lens[first];
-    for entry in first + 1..lens.len() {
-        if bytes.max(lens[entry]) > SMALL && entries.len() == 1 && lens[first] > SMALL {
+    let others = match bytes <= SMALL {
+        true => first + 1..lens.len(),
+        false => 0..0,
+    };
+    for entry in others {
+        let is_alike = counts[entry] == most && wanted_by(entry).eq(wanted_by(first));
+        if !is_alike || lens[entry] > SMALL {
+            continue;
+        }
+        bytes += lens[entry];
+        if bytes > BYTES_MAX || entries.len() == ENTRIES_MAX {
             break;
         }
-        let is_alike = counts[entry] == most && wanted_by(entry as u32).eq(wanted_by(first as u32));
-        if is_alike && lens[entry] <= SMALL && entries.len() < ENTRIES_MAX {
-            if bytes + lens[entry] > BYTES_MAX {
-                break;
-            }
-            bytes += lens[entry];
-            entries.insert(entry as u32);
-        }
+        entries.insert(entry as u32);
     }
     let followers = wants
         .iter()

@@ -87,6 +87,8 @@ struct Peer {
     /// The follower's name, once it has told it.
     name: String,
     state: State,
+    /// Whether messages are left that were read already.
+    has_more: bool,
 }
 
 impl Peer {
@@ -242,13 +244,15 @@ impl FeedServer {
         };
         // If a signal interrupts `poll`, all connections are checked again.
         let _ = poll(&mut fds, limit.as_ref());
-        let is_rung = !fds[0].revents().is_empty();
+        let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
         drop(fds);
-        if is_rung {
+        if ready[0] {
             self.waker.hush();
         }
-        for key in keys {
-            self.serve(key, &mut events);
+        for (i, key) in keys.into_iter().enumerate() {
+            if ready[1 + i] || self.peers[&key].has_more {
+                self.serve(key, &mut events);
+            }
         }
         self.accept();
         self.expire(&mut events);
@@ -273,6 +277,7 @@ impl FeedServer {
             let Some(peer) = self.peers.get_mut(&key) else {
                 return;
             };
+            peer.has_more = false;
             match peer.line.take() {
                 Ok(Some(_)) if matches!(peer.state, State::Closing(_)) => {}
                 Ok(Some(message)) => self.said(key, &message, events),
@@ -281,7 +286,10 @@ impl FeedServer {
             }
         }
         // The rest has its turn when the others have had theirs.
-        self.waker.wake();
+        if let Some(peer) = self.peers.get_mut(&key) {
+            peer.has_more = true;
+            self.waker.wake();
+        }
     }
 
     fn said(&mut self, key: u64, message: &[u8], events: &mut Vec<Event>) {
@@ -402,6 +410,7 @@ impl FeedServer {
                                 address: plain(address),
                                 name: String::new(),
                                 state: State::Pending(Instant::now()),
+                                has_more: false,
                             };
                             self.peers.insert(self.next, peer);
                             self.next += 1;
