@@ -271,11 +271,15 @@ impl Following {
         out: &mut Output,
     ) -> Result<(), Error> {
         let longest = self.options.max_size.unwrap_or(u64::MAX);
+        let told = std::mem::take(&mut self.too_long);
         let mut wants = open.record.wants(catalogue, self.retention);
         wants.retain(|number| {
             let entry = &catalogue.entries[*number as usize];
             let is_too_long = entry.len > longest;
-            if is_too_long && self.too_long.insert(entry.digest.clone()) {
+            if is_too_long {
+                self.too_long.insert(entry.digest.clone());
+            }
+            if is_too_long && !told.contains(&entry.digest) {
                 let text = format!(
                     "{} ({}) does not come: it is longer than --max-size",
                     escaped(&entry.name),
@@ -286,7 +290,7 @@ impl Following {
             !is_too_long
         });
         open.record.save()?;
-        let all: u64 = catalogue.entries.iter().map(|entry| entry.len).sum();
+        let all = catalogue.bytes();
         let entries = catalogue.entries.len();
         self.metrics.offered(entries, all, wants.len());
         out.event(&json!({

@@ -177,6 +177,7 @@ fn spawn(words: &[String], job: &Job) -> io::Result<Child> {
         .env("FABRICAST_NAME", &job.entry.name)
         .env("FABRICAST_PATH", &job.path)
         .env("FABRICAST_LEN", job.entry.len.to_string())
+        .env("FABRICAST_DIGEST", &job.entry.digest)
         .stdin(Stdio::null())
         .stdout(output)
         .process_group(0)

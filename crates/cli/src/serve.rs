@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -130,8 +130,8 @@ struct Running {
     entries: BTreeSet<u32>,
     /// The catalogue of its time, by its number.
     catalogue: u64,
-    /// Followers that are to be told of it when it listens.
-    followers: Vec<FollowerKey>,
+    /// Followers that are told of it, as soon as it listens.
+    followers: BTreeSet<FollowerKey>,
     /// Where its sender listens, once it does.
     port: Option<u16>,
     /// When the first receiver came.
@@ -237,7 +237,7 @@ impl<'a> Feed<'a> {
             Found::Notice(text) => return notice(text, out),
             Found::Catalogue(catalogue) => catalogue,
         };
-        let (entries, bytes) = (catalogue.entries.len(), total(&catalogue.entries));
+        let (entries, bytes) = (catalogue.entries.len(), catalogue.bytes());
         out.event(&json!({
             "event": "catalogue", "number": catalogue.number, "entries": entries, "len": bytes,
         }));
@@ -254,20 +254,25 @@ impl<'a> Feed<'a> {
         let mut end = None;
         if let Some(running) = &mut self.running {
             let options = options(self.args, Arc::default());
-            while let Ok(told) = running.told.try_recv() {
-                let event = match told {
-                    Told::Event(event) => sending::worded(event),
-                    Told::End(result) => {
-                        end = Some(result);
+            loop {
+                let event = match running.told.try_recv() {
+                    Ok(Told::Event(event)) => sending::worded(event),
+                    Ok(Told::End(result)) => {
+                        end = Some(Ok(result));
+                        break;
+                    }
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        end = Some(Err(()));
                         break;
                     }
                 };
                 match &event {
                     SendEvent::Listening { address, .. } => {
                         running.port = Some(address.port());
-                        for follower in running.followers.drain(..) {
+                        for follower in &running.followers {
                             self.server
-                                .invite(follower, &running.entries, address.port());
+                                .invite(*follower, &running.entries, address.port());
                         }
                     }
                     SendEvent::Connected { .. } => {
@@ -282,7 +287,11 @@ impl<'a> Feed<'a> {
         if let Some(result) = end
             && let Some(running) = self.running.take()
         {
-            let _ = running.thread.join();
+            let joined = running.thread.join();
+            let Ok(result) = result else {
+                // The thread has told nothing at its end, so it has panicked: so do we.
+                return joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            };
             let report = (*result).as_ref().ok();
             self.metrics.ended(running.entries.len(), report);
             let is_reached = report.is_some_and(|report| report.complete() > 0);
@@ -321,12 +330,18 @@ impl<'a> Feed<'a> {
         let late: Vec<FollowerKey> = late.into_iter().map(|(key, _)| key).collect();
         for follower in late {
             self.server.invite(follower, &running.entries, port);
+            running.followers.insert(follower);
         }
         let expected = match running.first {
             None if has_others && running.began.elapsed() > NOBODY => 0,
             Some(first) if first.elapsed() > MAX_WAIT => 1,
             // It waits no longer for those that are gone, or have said that they want it later.
-            _ => self.server.receiving(),
+            _ => {
+                let receiving = self.server.receiving();
+                receiving
+                    .filter(|key| running.followers.contains(key))
+                    .count()
+            }
         };
         running.expected.store(expected, Ordering::Relaxed);
     }
@@ -361,7 +376,7 @@ impl<'a> Feed<'a> {
             .map(|e| &entries[*e as usize])
             .collect();
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
-        let len = total(entries.iter().copied());
+        let len: u64 = entries.iter().map(|entry| entry.len).sum();
         let followers = choice.followers.len();
         out.event(&json!({
             "event": "publishing", "entries": names, "len": len, "followers": followers,
@@ -415,7 +430,7 @@ impl<'a> Feed<'a> {
             began: Instant::now(),
             entries,
             catalogue: self.server.catalogue().number,
-            followers,
+            followers: followers.into_iter().collect(),
             port: None,
             first: None,
             expected,
@@ -425,7 +440,7 @@ impl<'a> Feed<'a> {
     fn count(&self) {
         let waiting = self.server.waiting();
         let current = waiting.iter().filter(|(_, wants)| wants.is_empty()).count();
-        let (all, receiving) = (self.server.followers(), self.server.receiving());
+        let (all, receiving) = (self.server.followers(), self.server.receiving().count());
         self.metrics
             .follow(current, all - receiving - current, receiving);
     }
@@ -450,10 +465,6 @@ fn options(args: &args::Serve, interrupt: Arc<AtomicBool>) -> SendOptions {
         options.slow = Slow::Demote;
     }
     options
-}
-
-fn total<'e>(entries: impl IntoIterator<Item = &'e fabricast::feed::Entry>) -> u64 {
-    entries.into_iter().map(|entry| entry.len).sum()
 }
 
 fn notice(text: String, out: &mut Output) {

@@ -22,8 +22,8 @@ pub struct Follow {
     /// Run COMMAND for each file or directory of the feed that is new or changed, and proven
     ///
     /// COMMAND is split into words as a shell does, but no shell runs it. The path is added as one
-    /// more argument. FABRICAST_FEED, FABRICAST_NAME, FABRICAST_PATH and FABRICAST_LEN are in the
-    /// environment. Hooks run one after another, beside the reception. One that fails is reported,
+    /// more argument. FABRICAST_FEED, FABRICAST_NAME, FABRICAST_PATH, FABRICAST_LEN and
+    /// FABRICAST_DIGEST are in the environment. Hooks run one after another, beside the reception. One that fails is reported,
     /// and not repeated. One that was interrupted runs again at the next start.
     #[arg(
         long,
@@ -38,6 +38,7 @@ pub struct Follow {
         value_name = "TIME",
         value_parser = units::duration,
         default_value = "10m",
+        requires = "hook",
         help_heading = "Feeds",
     )]
     pub hook_timeout: Duration,

@@ -31,6 +31,12 @@ impl Catalogue {
     /// Most entries of a catalogue.
     pub const ENTRIES_MAX: usize = 65_536;
 
+    /// Bytes of all entries together.
+    pub fn bytes(&self) -> u64 {
+        let lens = self.entries.iter().map(|entry| entry.len);
+        lens.fold(0, u64::saturating_add)
+    }
+
     /// Checks what came from the network: names that a follower can use, each once, and digests.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let mut names = BTreeSet::new();

@@ -188,11 +188,12 @@ impl FeedServer {
         self.peers.len()
     }
 
-    /// Number of followers that have been told of a publication, and have not said since then what
-    /// they want.
-    pub fn receiving(&self) -> usize {
-        let receiving = |peer: &&Peer| matches!(peer.state, State::Receiving);
-        self.peers.values().filter(receiving).count()
+    /// The followers that have been told of a publication, and have not said since then what they
+    /// want.
+    pub fn receiving(&self) -> impl Iterator<Item = FollowerKey> + '_ {
+        let peers = self.peers.iter();
+        let peers = peers.filter(|(_, peer)| matches!(peer.state, State::Receiving));
+        peers.map(|(key, _)| FollowerKey(*key))
     }
 
     /// The followers that wait, and what they want.

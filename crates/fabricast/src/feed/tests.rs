@@ -127,7 +127,7 @@ fn a_follower_is_told_what_there_is_and_what_comes() {
     let (key, wants) = server.waiting().remove(0);
     let wants = wants.clone();
     server.invite(key, &wants, 4321);
-    assert_eq!((server.waiting().len(), server.receiving()), (0, 1));
+    assert_eq!((server.waiting().len(), server.receiving().count()), (0, 1));
     serve_until(
         &mut server,
         |_, events| matches!(events, [Event::Gone { name, .. }] if name == "f"),
