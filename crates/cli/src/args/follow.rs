@@ -23,8 +23,9 @@ pub struct Follow {
     ///
     /// COMMAND is split into words as a shell does, but no shell runs it. The path is added as one
     /// more argument. FABRICAST_FEED, FABRICAST_NAME, FABRICAST_PATH, FABRICAST_LEN and
-    /// FABRICAST_DIGEST are in the environment. Hooks run one after another, beside the reception. One that fails is reported,
-    /// and not repeated. One that was interrupted runs again at the next start.
+    /// FABRICAST_DIGEST are in the environment. Hooks run one after another, beside the reception.
+    /// One that fails is reported, and not repeated. One that was interrupted runs again at the
+    /// next start.
     #[arg(
         long,
         value_name = "COMMAND",

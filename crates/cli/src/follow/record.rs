@@ -444,8 +444,9 @@ mod tests {
         }
         assert!(dir.0.join("beside").exists());
         // A link in place of the record, or of the folder, is not followed.
-        fs::remove_file(folder.join(FILE)).unwrap();
-        std::os::unix::fs::symlink(dir.0.join("beside"), folder.join(FILE)).unwrap();
+        fs::rename(folder.join(FILE), dir.0.join("moved")).unwrap();
+        fs::write(dir.0.join("moved"), r#"{"entries": []}"#).unwrap();
+        std::os::unix::fs::symlink(dir.0.join("moved"), folder.join(FILE)).unwrap();
         assert!(Record::open(&folder).unwrap().1.is_some());
         std::os::unix::fs::symlink(&folder, dir.0.join("link")).unwrap();
         assert!(Record::open(&dir.0.join("link")).is_err());
