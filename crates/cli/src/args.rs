@@ -21,7 +21,7 @@ pub use self::copy::Copy;
 pub use self::follow::Follow;
 pub use self::net::Net;
 use self::net::scheme;
-pub use self::sending::{Checksum, Reach, Sending};
+pub use self::sending::{Checksum, Late, Reach, Sending};
 pub use self::serve::Serve;
 
 const EXAMPLES: &str = "\
@@ -223,14 +223,6 @@ pub enum Command {
     },
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Late {
-    /// It joins the others, and gets afterwards what it has missed
-    Admit,
-    /// It is refused
-    Refuse,
-}
-
 #[derive(Clone, Copy, PartialEq, Debug, ValueEnum)]
 pub enum Accept {
     /// It has received the files: also one that writes to standard output or stores nothing
@@ -296,9 +288,6 @@ pub struct Send {
         help_heading = "Start",
     )]
     pub per_host: u32,
-    /// What to do about a receiver that comes when the transfer runs already
-    #[arg(long, value_enum, default_value = "admit")]
-    pub late: Late,
     /// Receivers, by name, that must be there at the start and complete at the end (recv --as)
     ///
     /// Then exit code 0 means that these have the files, whatever becomes of others.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use fabricast::config::{Late, SendOptions, StartRule};
+use fabricast::config::{SendOptions, StartRule};
 use fabricast::object::safe_name;
 use fabricast::text::escaped;
 use fabricast::transfer::{self, SendEvent};
@@ -78,10 +78,6 @@ fn options(args: &args::Send, interrupt: Arc<AtomicBool>) -> SendOptions {
     SendOptions {
         port: args.port,
         per_host: args.per_host as usize,
-        late: match args.late {
-            args::Late::Admit => Late::Admit,
-            args::Late::Refuse => Late::Refuse,
-        },
         announce: !args.no_announce,
         required: args.require.clone(),
         verified_only: args.accept == args::Accept::Verified,

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fabricast::bootstrap::PORT;
-use fabricast::config::{NetOptions, ReachRule, SendOptions, Slow, StartRule};
+use fabricast::config::{Late, NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::ibrmp;
 use fabricast::interface::{self, Interface};
@@ -173,6 +173,10 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
             args::Reach::Unicast => ReachRule::Unicast,
         },
         start,
+        late: match how.late {
+            args::Late::Admit => Late::Admit,
+            args::Late::Refuse => Late::Refuse,
+        },
         selection: selection(how),
         scheme: match how.checksum {
             args::Checksum::None => how.scheme.clone(),

@@ -321,11 +321,12 @@ impl<'a> Feed<'a> {
             return;
         };
         let is_same = self.server.catalogue().number == running.catalogue;
+        let may_join = is_same && matches!(self.args.how.late, args::Late::Admit);
         let waiting = self.server.waiting();
         let (late, others): (Vec<_>, Vec<_>) = waiting
             .into_iter()
             .filter(|(_, wants)| !wants.is_empty())
-            .partition(|(_, wants)| is_same && wants.is_superset(&running.entries));
+            .partition(|(_, wants)| may_join && wants.is_superset(&running.entries));
         let has_others = !others.is_empty();
         let late: Vec<FollowerKey> = late.into_iter().map(|(key, _)| key).collect();
         for follower in late {

@@ -9,14 +9,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use common::control::{Peer, port};
+use common::control::{Peer, able, port};
 use common::hosts::{FABRICAST, Hosts, host, is_ended, words};
 use common::{Run, Scratch, same, shell};
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::bootstrap::psk::Exchange;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn hosts_get_a_tree() {
@@ -266,6 +266,29 @@ impl Gate {
     }
 }
 
+/// Why a client is refused that shows no key, or a wrong one.
+const NO_KEY: &str = "did not show that it knows its key";
+
+/// The members of a hello with a nonce: the sender asks for the key.
+fn with_nonce(mut members: Value) -> Value {
+    members["nonce"] = json!("00112233445566778899aabbccddeeff");
+    members
+}
+
+/// A client that says hello with a nonce under this name, and shows this key.
+fn shows(to: &str, name: &str, members: Value, key: &PreSharedKey) -> Peer {
+    let nonce = members["nonce"].clone();
+    let mut peer = Peer::hello(to, name, members);
+    let challenge = peer.until("authenticate");
+    let mac = key.receiver_mac(&Exchange {
+        session: challenge["session"].as_u64().unwrap(),
+        receiver: serde_json::from_value(nonce).unwrap(),
+        sender: serde_json::from_value(challenge["nonce"].clone()).unwrap(),
+    });
+    peer.say(json!({"say": "response", "mac": mac}));
+    peer
+}
+
 /// Where the receivers connect to.
 fn address(run: &mut Run) -> String {
     let listening = run.until("listening", |_| true);
@@ -274,7 +297,6 @@ fn address(run: &mut Run) -> String {
 
 #[test]
 fn only_receivers_that_know_their_keys_are_admitted() {
-    const REASON: &str = "did not show that it knows its key";
     let hosts = Hosts::new(&["a", "b", "c"]);
     let source = hosts.dir.file("source", 100_000);
     // These launchers end with their receivers, as ssh does.
@@ -301,10 +323,9 @@ fn only_receivers_that_know_their_keys_are_admitted() {
     );
 
     // A client without a key, one with a wrong one, and one with a key that was used.
-    Peer::hello(&to, "c", json!({})).refused(REASON);
+    Peer::hello(&to, "c", json!({})).refused(NO_KEY);
     let key = fs::read_to_string(hosts.dir.path("a/key")).unwrap();
     let used = PreSharedKey::from_hex(key.trim()).unwrap();
-    let nonce = json!("00112233445566778899aabbccddeeff");
     for (n, (name, key)) in [
         ("c", PreSharedKey::random().unwrap()),
         ("a", used.clone()),
@@ -315,21 +336,11 @@ fn only_receivers_that_know_their_keys_are_admitted() {
     .into_iter()
     .enumerate()
     {
-        let mut members = port(5000 + n as u16);
-        members["nonce"] = nonce.clone();
-        let mut peer = Peer::hello(&to, name, members);
-        let challenge = peer.until("authenticate");
-        let mac = key.receiver_mac(&Exchange {
-            session: challenge["session"].as_u64().unwrap(),
-            receiver: serde_json::from_value(nonce.clone()).unwrap(),
-            sender: serde_json::from_value(challenge["nonce"].clone()).unwrap(),
-        });
-        peer.say(json!({"say": "response", "mac": mac}));
-        peer.refused(REASON);
+        let members = with_nonce(port(5000 + n as u16));
+        shows(&to, name, members, &key).refused(NO_KEY);
     }
     // A client that says something else, and one that repeats itself.
-    let mut members = port(5004);
-    members["nonce"] = nonce;
+    let members = with_nonce(port(5004));
     for say in ["prepared", "hello"] {
         let mut peer = Peer::hello(&to, "c", members.clone());
         peer.until("authenticate");
@@ -354,24 +365,49 @@ fn only_receivers_that_know_their_keys_are_admitted() {
         (&wrong["absent"], &wrong["code"]),
         (&json!(true), &json!(9))
     );
-    assert!(wrong["lines"].to_string().contains(REASON), "{wrong}");
+    assert!(wrong["lines"].to_string().contains(NO_KEY), "{wrong}");
     // Nothing that is told holds a key.
     let told = format!("{end:?}");
     assert!(!told.contains(key.trim()), "{told}");
 }
 
-/// A receiver that comes late would not have to show its key, so a copy admits none.
+/// A host whose receiver is there only when the transfer runs gets everything. It has to show its
+/// key like the others.
 #[test]
-fn nobody_comes_late_to_a_copy() {
-    let hosts = Hosts::new(&["a"]);
+fn a_host_that_is_slow_to_start_comes_late() {
+    let hosts = Hosts::new(&["a", "b"]);
     let source = hosts.dir.file("source", common::SIZE);
-    let mut run = hosts.copy(&source, "a:", &["--rate", "20MB/s"]);
+    let gate = Gate::new(&hosts, "b");
+    let options = ["--rate", "20MB/s", "--start-timeout", "1s"];
+    let mut run = hosts.copy(&source, "a,b:", &options);
     let to = address(&mut run);
     run.until_share(10);
-    let mut able = port(4000);
-    (able["datagram"], able["window_bytes"]) = (json!(65_507), json!(58 << 20));
-    able["nonce"] = json!("00112233445566778899aabbccddeeff");
-    Peer::hello(&to, "late", able).refused("has begun already");
+    Peer::hello(&to, "b", able()).refused(NO_KEY);
+    shows(
+        &to,
+        "b",
+        with_nonce(able()),
+        &PreSharedKey::random().unwrap(),
+    )
+    .refused(NO_KEY);
+    gate.open();
+    let end = run.end().expect(0);
+    for name in ["a", "b"] {
+        assert_eq!(end.result(name)["state"], "verified");
+        hosts.has(name, ".", &source);
+    }
+    assert_eq!(end.result("b")["part"], "late");
+}
+
+/// Without late receivers no client is asked for its key when the transfer runs.
+#[test]
+fn nobody_comes_late_to_a_copy_that_wants_none() {
+    let hosts = Hosts::new(&["a"]);
+    let source = hosts.dir.file("source", common::SIZE);
+    let mut run = hosts.copy(&source, "a:", &["--rate", "20MB/s", "--late", "refuse"]);
+    let to = address(&mut run);
+    run.until_share(10);
+    Peer::hello(&to, "late", with_nonce(able())).refused("has begun already");
     run.end().expect(0);
 }
 

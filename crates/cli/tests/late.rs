@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::control::{self, Peer};
+use common::control::{Peer, able};
 use common::tree::{described, recv, send, tree};
 use common::{AT_ONCE, Run, SIZE, Scratch, receiver, same, steady};
 use rustix::process::Signal;
@@ -176,13 +176,6 @@ fn a_sender_waits_for_one_that_proves_what_it_has() {
     peer.until("start");
     peer.say(json!({"say": "failed", "code": 1, "reason": "that is all"}));
     assert_eq!(sender.end().expect(4).result("r")["state"], "failed");
-}
-
-/// The members of a hello of a receiver that can take part in any transfer.
-fn able() -> serde_json::Value {
-    let mut able = control::port(4000);
-    (able["datagram"], able["window_bytes"]) = (json!(65_507), json!(58 << 20));
-    able
 }
 
 /// A sender that runs, and a client that has come late and is a member of the group.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast::proto::Time;
-use fabricast_sim::fault::LinkFaults;
+use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::topology::{LinkSpec, Topology};
 use fabricast_sim::{Cluster, Outcome, Scenario, Trace};
 
@@ -71,5 +71,26 @@ fn what_is_repeated_is_repeated_only_where_much_is_lost() {
             (repairs as f64) < 1.6 * lost + 5.0,
             "{loss}: {repairs} repairs for {lost}"
         );
+    }
+}
+
+/// Multicast ceases to reach all receivers when the sender has few new packets left, or none. Then
+/// only repairs that do not arrive show it.
+#[test]
+fn multicast_that_fails_near_the_end_is_noticed() {
+    for us in (500..6000).step_by(100) {
+        let mut s = Scenario::bulk(4, 600_000, 1440);
+        s.faults.blocks = (1..4)
+            .map(|host| Block {
+                host,
+                what: Blocked::Multicast,
+                at: Duration::from_micros(us),
+                until: None,
+            })
+            .collect();
+        s.faults.heal_at = Duration::from_secs(300);
+        s.complete_within = Duration::ZERO;
+        let took = run(&s).done_at;
+        assert!(took < Time(3_000_000_000), "blocked at {us} us: {took:?}");
     }
 }

@@ -368,3 +368,19 @@ fn what_was_lost_meanwhile_holds_nobody_up() {
     assert!(o.received_at[1] < Time::ZERO + ms(35), "{shown}");
     assert!(o.received_at[2] < Time::ZERO + ms(65), "{shown}");
 }
+
+/// A co-root's window closes while its group is behind. The sender waits for it as for any receiver
+/// whose window is full, and does not leave it behind on a path of its own (P1.4).
+#[test]
+fn a_sender_waits_for_a_co_root_whose_group_is_behind() {
+    for seed in 0..8 {
+        let mut s = Scenario::bulk(6, 4_000_000, 1440);
+        s.seed = seed;
+        s.scheme = Scheme::coroot(2);
+        s.faults.down = LinkFaults::uniform(0.01);
+        s.faults.heal_at = Duration::from_secs(3600);
+        s.complete_within = Duration::ZERO;
+        let took = good(&s).done_at;
+        assert!(took < Time(1_000_000_000), "seed {seed}: {took:?}");
+    }
+}

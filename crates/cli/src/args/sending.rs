@@ -30,6 +30,14 @@ pub enum Checksum {
     Crc32c,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Late {
+    /// It joins the others, and gets afterwards what it has missed
+    Admit,
+    /// It is refused
+    Refuse,
+}
+
 /// Options that `send`, `copy` and `serve` share.
 #[derive(clap::Args, Debug)]
 pub struct Sending {
@@ -52,6 +60,9 @@ pub struct Sending {
     /// List what would be sent, and send nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// What to do about a receiver that comes when the transfer runs already
+    #[arg(long, value_enum, default_value = "admit")]
+    pub late: Late,
     /// Multicast address [default: a random one of local scope] and UDP port [default: 7641]
     ///
     /// Give it if routers or firewalls let only certain groups pass.

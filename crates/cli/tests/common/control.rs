@@ -25,6 +25,13 @@ pub fn port(port: u16) -> Value {
     json!({"address": ip(format!("0.0.0.0:{port}"))})
 }
 
+/// The members of a hello of a receiver that can take part in any transfer.
+pub fn able() -> Value {
+    let mut able = port(4000);
+    (able["datagram"], able["window_bytes"]) = (json!(65_507), json!(58 << 20));
+    able
+}
+
 /// One end of a control connection.
 pub struct Peer(pub TcpStream);
 

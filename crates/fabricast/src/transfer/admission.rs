@@ -4,6 +4,7 @@
 //! of other receivers, descriptors, and how small it makes everybody's packets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use fabricast_proto::NodeId;
 use super::authentication::{Authenticator, Step};
 use super::events::{By, SendEvent, SendReport, State, Traffic};
 use super::listening::{announce, places};
-use super::objections::{LATE, contradiction, small_datagrams, unverified, wrong_family};
+use super::objections::{contradiction, small_datagrams, unverified, wrong_family};
 use super::receiver_table::{Member, Stage};
 use super::refusals::Refusals;
 use super::seats::{no_seat, seats};
@@ -53,7 +54,7 @@ pub struct Admission<'a> {
     pub pending: u64,
     /// Receivers that connected and do not take part.
     pub refusals: Refusals,
-    authenticator: Authenticator,
+    pub(super) authenticator: Authenticator,
     /// The sender's address by which the network was to be reached, and the network. The network is
     /// opened before the first receiver is admitted.
     net: Option<(IpAddr, Net)>,
@@ -187,9 +188,6 @@ impl<'a> Admission<'a> {
     /// family, and stops announcing.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
-        for client in self.authenticator.expire(Instant::now(), true) {
-            self.refuse(client, LATE.into(), tell);
-        }
         let late = |m: &mut Member| m.stage != Stage::Joining;
         self.unprepared = self.members.extract_if(.., late).collect();
         let Some(family) = self.family() else { return };
@@ -227,6 +225,10 @@ impl<'a> Admission<'a> {
     /// Handles an event of a control connection before the start, or of a receiver that is not
     /// prepared.
     pub fn take(&mut self, event: Event, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
+        let event = match self.authenticator.hear(event, &self.rendezvous) {
+            ControlFlow::Break(step) => return self.step(step, tell),
+            ControlFlow::Continue(event) => event,
+        };
         match event {
             Event::Hello {
                 peer,
@@ -234,9 +236,7 @@ impl<'a> Admission<'a> {
                 local,
                 hello,
             } => {
-                let member = Member::new(peer, self.next_node(), address, local, hello);
-                let places = self.seats.saturating_sub(self.members.len());
-                let step = self.authenticator.greet(member, places, &self.rendezvous)?;
+                let step = self.greet(Member::new(peer, address, local, hello))?;
                 self.step(step, tell)?;
             }
             Event::Refused {
@@ -245,16 +245,9 @@ impl<'a> Admission<'a> {
                 reason,
             } => self.note((name, address), By::Sender, reason, tell),
             Event::Said { peer, message } => match message {
-                ToSender::Response { mac } if self.authenticator.awaits(peer) => {
-                    let step = self.authenticator.respond(peer, mac);
-                    self.step(step, tell)?;
-                }
                 ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
                 ToSender::Preparing if self.is_preparing(peer) => self.preparing(peer),
                 ToSender::Failed { code, reason } => {
-                    if self.authenticator.remove(peer).is_some() {
-                        self.rendezvous.close(peer);
-                    }
                     if let Some(gone) = self.remove(peer, tell) {
                         self.rendezvous.close(peer);
                         // If its user interrupted the receiver, nothing kept it from taking part.
@@ -266,15 +259,13 @@ impl<'a> Admission<'a> {
                 }
                 // A receiver can say nothing else before the start.
                 other => {
-                    let gone = self.authenticator.remove(peer);
-                    if let Some(gone) = gone.or_else(|| self.remove(peer, tell)) {
+                    if let Some(gone) = self.remove(peer, tell) {
                         self.refuse(gone, other.out_of_turn(), tell);
                     }
                 }
             },
             Event::Lost { peer, .. } => {
-                let gone = self.authenticator.remove(peer);
-                if gone.or_else(|| self.remove(peer, tell)).is_some() {
+                if self.remove(peer, tell).is_some() {
                     self.rendezvous.close(peer);
                 }
             }
@@ -282,6 +273,12 @@ impl<'a> Admission<'a> {
             Event::Pending(n) => self.pending = n,
         }
         Ok(())
+    }
+
+    /// Takes a client that has said hello, and has it show its key if receivers have keys.
+    pub(super) fn greet(&mut self, member: Member) -> Result<Step, Error> {
+        let places = self.seats.saturating_sub(self.members.len());
+        self.authenticator.greet(member, places, &self.rendezvous)
     }
 
     /// Takes the next step with a client that shows its key, or needs none.
@@ -300,11 +297,10 @@ impl<'a> Admission<'a> {
     /// key.
     fn consider(
         &mut self,
-        mut member: Member,
+        member: Member,
         mac: Option<Mac>,
         tell: &mut dyn FnMut(SendEvent),
     ) -> Result<(), Error> {
-        member.node = self.next_node();
         // The network is opened before any receiver is admitted, so that receivers cannot take its
         // descriptors.
         let objection = match self.network(member.local.ip()) {
@@ -366,11 +362,6 @@ impl<'a> Admission<'a> {
         Ok(self.net.take().expect("it was opened"))
     }
 
-    /// The number of the next receiver.
-    pub fn next_node(&self) -> NodeId {
-        NodeId(self.next)
-    }
-
     /// Whether this receiver has been offered the set and is not prepared.
     pub fn is_preparing(&self, peer: PeerKey) -> bool {
         let mut members = self.members.iter();
@@ -400,7 +391,7 @@ impl<'a> Admission<'a> {
         let late =
             |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
         let late: Vec<Member> = self.members.extract_if(.., late).collect();
-        for client in self.authenticator.expire(now, false) {
+        for client in self.authenticator.expire(now) {
             self.refuse(client, "it did not show its key in time".into(), tell);
         }
         for gone in late {
@@ -411,6 +402,7 @@ impl<'a> Admission<'a> {
 
     /// Offers a receiver the set. `mac` shows it that the sender knows its key.
     pub fn admit(&mut self, mut member: Member, mac: Option<Mac>, tell: &mut dyn FnMut(SendEvent)) {
+        member.node = NodeId(self.next);
         self.next += 1;
         self.make_room(tell);
         // Names are unique. A client that takes another receiver's name does not keep that receiver
@@ -590,8 +582,8 @@ mod tests {
             nonce: None,
         };
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
-        let (peer, node) = (PeerKey::default(), NodeId(1));
-        let mut member = Member::new(peer, node, at(address), at(local), hello);
+        let peer = PeerKey::default();
+        let mut member = Member::new(peer, at(address), at(local), hello);
         member.stage = stage;
         member
     }

@@ -2,12 +2,13 @@
 //! knows the key of the receiver that it claims to be (spec 5.9).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use super::receiver_table::Member;
-use crate::bootstrap::message::ToReceiver;
+use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::bootstrap::psk::{Exchange, Mac, Nonce};
-use crate::bootstrap::{PeerKey, PreSharedKey, Rendezvous};
+use crate::bootstrap::{Event, PeerKey, PreSharedKey, Rendezvous};
 use crate::error::Error;
 
 /// How long a client may take to show that it knows its key.
@@ -92,8 +93,30 @@ impl Authenticator {
         }
     }
 
+    /// Takes an event of a client that has to show its key, and gives back that of any other.
+    pub fn hear(&mut self, event: Event, rendezvous: &Rendezvous) -> ControlFlow<Step, Event> {
+        let gives_up = |message: &ToSender| matches!(message, ToSender::Failed { .. });
+        match event {
+            Event::Said {
+                peer,
+                message: ToSender::Response { mac },
+            } if self.awaits(peer) => ControlFlow::Break(self.respond(peer, mac)),
+            Event::Said { peer, ref message } if !gives_up(message) => match self.take(peer) {
+                Some((member, _)) => {
+                    ControlFlow::Break(Step::Refuse(member, message.out_of_turn()))
+                }
+                None => ControlFlow::Continue(event),
+            },
+            Event::Said { peer, .. } | Event::Lost { peer, .. } if self.take(peer).is_some() => {
+                rendezvous.close(peer);
+                ControlFlow::Break(Step::Wait)
+            }
+            _ => ControlFlow::Continue(event),
+        }
+    }
+
     /// Takes a client's response. Only the right one leads on, and each key only once.
-    pub fn respond(&mut self, peer: PeerKey, mac: Mac) -> Step {
+    fn respond(&mut self, peer: PeerKey, mac: Mac) -> Step {
         let Some((member, exchange)) = self.take(peer) else {
             return Step::Wait;
         };
@@ -109,26 +132,22 @@ impl Authenticator {
     }
 
     /// Whether a client has to show its key.
-    pub fn awaits(&self, peer: PeerKey) -> bool {
+    fn awaits(&self, peer: PeerKey) -> bool {
         self.waiting.iter().any(|w| w.member.peer == peer)
     }
 
     /// Removes a client that has not shown its key.
-    pub fn remove(&mut self, peer: PeerKey) -> Option<Member> {
-        self.take(peer).map(|(member, _)| member)
-    }
-
     fn take(&mut self, peer: PeerKey) -> Option<(Member, Exchange)> {
         let at = self.waiting.iter().position(|w| w.member.peer == peer)?;
         let waiting = self.waiting.remove(at);
         Some((waiting.member, waiting.exchange))
     }
 
-    /// Removes all clients that have not shown their keys, or those that take too long to do so.
-    pub fn expire(&mut self, now: Instant, all: bool) -> Vec<Member> {
-        let late = |w: &mut Waiting| all || now.duration_since(w.since) > TIME;
-        let late = self.waiting.extract_if(.., late);
-        late.map(|waiting| waiting.member).collect()
+    /// Removes the clients that take too long to show their keys.
+    pub fn expire(&mut self, now: Instant) -> Vec<Member> {
+        let slow = |w: &mut Waiting| now.duration_since(w.since) > TIME;
+        let slow = self.waiting.extract_if(.., slow);
+        slow.map(|waiting| waiting.member).collect()
     }
 
     /// The name of a client in the sender's table. Without its key, a client may claim any name, so
@@ -146,8 +165,6 @@ impl Authenticator {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::Arc;
-
-    use fabricast_proto::NodeId;
 
     use super::*;
     use crate::bootstrap::message::{Hello, VERSION};
@@ -178,7 +195,7 @@ mod tests {
             window_bytes: 1 << 24,
             nonce,
         };
-        Member::new(PeerKey::default(), NodeId(1), at, at, hello)
+        Member::new(PeerKey::default(), at, at, hello)
     }
 
     #[test]
@@ -228,8 +245,8 @@ mod tests {
             assert_eq!(greet("b", 2), None);
             assert_eq!(greet("c", 2), Some("a".into()));
             let begun = authenticator.waiting[0].since;
-            assert_eq!(authenticator.expire(begun + TIME, false).len(), 0);
-            let late = authenticator.expire(begun + 2 * TIME, false);
+            assert_eq!(authenticator.expire(begun + TIME).len(), 0);
+            let late = authenticator.expire(begun + 2 * TIME);
             assert_eq!(late.len(), 2);
             assert_eq!(authenticator.name(&late[0]), "b@127.0.0.1");
         });

@@ -242,6 +242,13 @@ impl<'a> IbrmpSender<'a> {
         {
             return self.prepares(event, at);
         }
+        self.plan.admits_late &= self.files.has_more();
+        let Some(event) = self
+            .admission
+            .shows_key(event, &self.plan, self.options, self.tell)
+        else {
+            return Ok(());
+        };
         match event {
             Event::Hello {
                 peer,
@@ -249,14 +256,9 @@ impl<'a> IbrmpSender<'a> {
                 local,
                 hello,
             } => {
-                let node = self.admission.next_node();
-                let member = Member::new(peer, node, address, local, hello);
-                match self.files.has_more() {
-                    true => self
-                        .admission
-                        .comes_late(member, &self.plan, self.options, self.tell),
-                    false => self.admission.refuse(member, LATE.into(), self.tell),
-                }
+                let member = Member::new(peer, address, local, hello);
+                self.admission
+                    .comes_late(member, &self.plan, self.options, self.tell)?;
             }
             Event::Lost { peer, reason } => {
                 if let Some(at) = self.peer(peer) {

@@ -1,12 +1,14 @@
 //! Receivers that come when the transfer runs already, or were demoted: the sender's part (spec
 //! 5.10).
 
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, NodeId};
 
 use super::ALL;
 use super::admission::Admission;
+use super::authentication::Step;
 use super::catch_up::Lacks;
 use super::events::{Part, SendEvent, State};
 use super::objections::{
@@ -79,19 +81,57 @@ fn objection(
 }
 
 impl Admission<'_> {
-    /// Handles a receiver that says hello when the transfer runs already. Where receivers need
-    /// keys, they show them before the start.
+    /// Handles a receiver that says hello when the transfer runs already.
     pub(super) fn comes_late(
         &mut self,
         member: Member,
         plan: &Plan,
         options: &SendOptions,
         tell: &mut dyn FnMut(SendEvent),
+    ) -> Result<(), Error> {
+        // A key is good for one admission, and none follows here.
+        let step = match plan.admits_late {
+            true => self.greet(member)?,
+            false => Step::Consider(member, None),
+        };
+        self.step_late(step, plan, options, tell);
+        Ok(())
+    }
+
+    /// Handles an event of a client that has to show its key when the transfer runs already, and
+    /// gives back that of any other.
+    pub(super) fn shows_key(
+        &mut self,
+        event: Event,
+        plan: &Plan,
+        options: &SendOptions,
+        tell: &mut dyn FnMut(SendEvent),
+    ) -> Option<Event> {
+        match self.authenticator.hear(event, &self.rendezvous) {
+            ControlFlow::Break(step) => {
+                self.step_late(step, plan, options, tell);
+                None
+            }
+            ControlFlow::Continue(event) => Some(event),
+        }
+    }
+
+    /// Takes the next step with a client that shows its key, or needs none, when the transfer runs
+    /// already.
+    fn step_late(
+        &mut self,
+        step: Step,
+        plan: &Plan,
+        options: &SendOptions,
+        tell: &mut dyn FnMut(SendEvent),
     ) {
-        let keyed = options.keys.is_some().then(|| LATE.into());
-        match keyed.or_else(|| objection(&member, self, plan, options)) {
-            Some(reason) => self.refuse(member, reason, tell),
-            None => self.admit(member.late(), None, tell),
+        match step {
+            Step::Wait => {}
+            Step::Refuse(member, reason) => self.refuse(member, reason, tell),
+            Step::Consider(member, mac) => match objection(&member, self, plan, options) {
+                Some(reason) => self.refuse(member, reason, tell),
+                None => self.admit(member.late(), mac, tell),
+            },
         }
     }
 

@@ -167,7 +167,7 @@ pub enum Place {
 pub struct Member {
     /// Its control connection.
     pub peer: PeerKey,
-    /// Its node number.
+    /// Its node number; zero until it is admitted.
     pub node: NodeId,
     /// Its address on the control connection.
     pub address: SocketAddr,
@@ -225,13 +225,7 @@ pub struct Member {
 
 impl Member {
     /// Creates the entry of a receiver that has said hello.
-    pub fn new(
-        peer: PeerKey,
-        node: NodeId,
-        address: SocketAddr,
-        local: SocketAddr,
-        hello: Hello,
-    ) -> Member {
+    pub fn new(peer: PeerKey, address: SocketAddr, local: SocketAddr, hello: Hello) -> Member {
         let now = Instant::now();
         let name = clean_name(&hello.name);
         let hello = Hello {
@@ -240,7 +234,7 @@ impl Member {
         };
         Member {
             peer,
-            node,
+            node: NodeId(0),
             address,
             local,
             hello,
@@ -448,7 +442,7 @@ mod tests {
             nonce: None,
         };
         let at = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut member = Member::new(PeerKey::default(), NodeId(1), at, at, hello);
+        let mut member = Member::new(PeerKey::default(), at, at, hello);
         member.stage = Stage::Receiving;
         let now = Instant::now();
         let is_slow = |member: &Member, seconds: u32| {

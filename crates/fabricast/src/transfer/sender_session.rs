@@ -459,6 +459,12 @@ impl<'a> SenderSession<'a> {
             let node = self.admission.members[at].node;
             return self.admission.prepares(event, node, &self.plan, self.tell);
         }
+        let Some(event) = self
+            .admission
+            .shows_key(event, &self.plan, self.options, self.tell)
+        else {
+            return Ok(());
+        };
         match event {
             bootstrap::Event::Hello {
                 peer,
@@ -466,10 +472,9 @@ impl<'a> SenderSession<'a> {
                 local,
                 hello,
             } => {
-                let node = self.admission.next_node();
-                let member = Member::new(peer, node, address, local, hello);
+                let member = Member::new(peer, address, local, hello);
                 self.admission
-                    .comes_late(member, &self.plan, self.options, self.tell);
+                    .comes_late(member, &self.plan, self.options, self.tell)?;
             }
             bootstrap::Event::Refused {
                 name,

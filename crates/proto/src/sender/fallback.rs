@@ -101,12 +101,10 @@ impl Sender {
         let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
         let rtt = self.rtt.smoothed().unwrap_or_default();
         let m = &mut self.members[i];
+        let counts = (f.received, sent, m.repairs as u32);
         if m.path_state != PathState::Multicast || !m.is_ready() {
-            m.hearing.start(now, f.received, sent);
-        } else if m
-            .hearing
-            .is_lost(now, (f.received, sent), rtt, m.losses.tries())
-        {
+            m.hearing.start(now, counts);
+        } else if m.hearing.is_lost(now, counts, rtt, m.losses.tries()) {
             let node = m.node;
             self.fall_back_to_unicast(i, PathState::Unicast);
             out.push_back(Output::Event(Event::Path {
@@ -180,7 +178,7 @@ impl Sender {
         }
         m.path_state = PathState::Multicast;
         (m.reprobe.at, m.reprobe.reached, m.reprobe.nonce) = (None, now, None);
-        m.hearing.start(now, m.seen.3, sent);
+        m.hearing.start(now, (m.seen.3, sent, m.repairs as u32));
         let (cum, limit, ready) = (m.cum, m.limit, m.is_ready());
         if let Some(l) = &mut self.paths[m.path] {
             l.follows = true;

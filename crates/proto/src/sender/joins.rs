@@ -34,7 +34,7 @@ impl Sender {
         (member.moved, member.got_on) = (now, now);
         member.counted.0 = NO_PATH;
         let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
-        member.hearing.start(now, 0, sent);
+        member.hearing.start(now, (0, sent, 0));
         match self.members.get_mut(i) {
             Some(free) => *free = member,
             None => self.members.push(member),
@@ -67,7 +67,7 @@ impl Sender {
         let sent = l.fresh;
         for m in self.members.iter_mut().filter(|m| m.path == GROUP_PATH) {
             m.path_state = PathState::Multicast;
-            m.hearing.start(m.moved, m.seen.3, sent);
+            m.hearing.start(m.moved, (m.seen.3, sent, m.repairs as u32));
         }
     }
 

@@ -193,12 +193,14 @@ impl Member {
         (self.got_on, self.waited, self.slow) = (now, Duration::ZERO, false);
     }
 
-    /// Whether the receiver's window is open: it has posted what comes next, or can hold it.
+    /// Whether the receiver's window is open (it has posted what comes next, or can hold it), or is
+    /// closed because the receiver waits for others: a co-root's window closes when its group is
+    /// behind, and opens as the group gets on.
     pub fn is_ready(&self) -> bool {
         if mutant::active(Mutant::LateHoldsAll) {
             return true;
         }
-        self.limit != self.cum
+        self.limit != self.cum || self.cum_subtree.before(self.cum)
     }
 }
 

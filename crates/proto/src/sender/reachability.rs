@@ -14,6 +14,10 @@ const DEAF: [(u32, Duration); 3] = [
     (16, Duration::from_millis(500)),
     (4, Duration::from_secs(2)),
 ];
+/// Repairs and time at which the sender concludes the same although the group is sent nothing new:
+/// the member got none of that many repairs in that time. The number of repairs is multiplied by
+/// the tries as in [`DEAF`].
+const DEAF_TO_REPAIRS: (u32, Duration) = (4, Duration::from_secs(2));
 /// Time after which the member must confirm the conclusion by further feedback. A process that was
 /// stopped answers probes before it has read what waits in its buffers.
 const DOUBT: Duration = Duration::from_millis(100);
@@ -25,6 +29,8 @@ pub struct Hearing {
     received: u32,
     /// New packets that the group had been sent at the last change.
     sent: u32,
+    /// Packets that had been queued for the member once more at the last change.
+    repairs: u32,
     /// Since when the member has been silent: the last change, or the end of the last pause.
     since: Time,
     /// When the watch first concluded that multicast does not reach the member.
@@ -32,11 +38,13 @@ pub struct Hearing {
 }
 
 impl Hearing {
-    /// Begins to watch, from these counts of new packets on.
-    pub fn start(&mut self, now: Time, received: u32, sent: u32) {
+    /// Begins to watch: the member has received `received` new packets, the group has been sent
+    /// `sent`, and `repairs` were queued for the member.
+    pub fn start(&mut self, now: Time, (received, sent, repairs): (u32, u32, u32)) {
         *self = Hearing {
             received,
             sent,
+            repairs,
             since: now,
             doubted: None,
         };
@@ -49,26 +57,29 @@ impl Hearing {
         }
     }
 
-    /// Takes the member's report of `received` new packets, when the group has been sent `sent`.
-    /// Returns whether multicast no longer reaches the member.
+    /// Takes the member's report of `received` new packets, when the group has been sent `sent`
+    /// and `repairs` were queued for the member. Returns whether multicast no longer reaches the
+    /// member.
     pub fn is_lost(
         &mut self,
         now: Time,
-        (received, sent): (u32, u32),
+        (received, sent, repairs): (u32, u32, u32),
         rtt: Duration,
         tries: u32,
     ) -> bool {
         if received != self.received {
-            self.start(now, received, sent);
+            self.start(now, (received, sent, repairs));
             return false;
         }
         let (missed, silent) = (sent.wrapping_sub(self.sent), now.since(self.since));
-        // After four round trips everything that the member lacks has had the time to arrive.
-        let deaf = silent > rtt * 4 && {
-            let most = DEAF[0].0;
-            DEAF.iter()
-                .any(|d| missed >= (d.0 * tries).min(most) && silent >= d.1)
+        let unrepaired = repairs.wrapping_sub(self.repairs);
+        let most = DEAF[0].0;
+        let is_deaf = |missed: u32, (packets, time): (u32, Duration)| {
+            missed >= (packets * tries).min(most) && silent >= time
         };
+        // After four round trips everything that the member lacks has had the time to arrive.
+        let deaf = silent > rtt * 4
+            && (DEAF.iter().any(|d| is_deaf(missed, *d)) || is_deaf(unrepaired, DEAF_TO_REPAIRS));
         if !deaf {
             return false;
         }
