@@ -63,6 +63,10 @@ impl Tree {
             }
         }
         self.flush(changed)?;
+        if self.place_staged()? {
+            let root = self.touched()?;
+            self.flush(root)?;
+        }
         if let Some(journal) = self.journal.take() {
             journal.remove();
         }
@@ -176,19 +180,20 @@ impl Tree {
                 // Some file systems cannot flush a directory, and need not.
                 Err(e) if e.kind() == ErrorKind::InvalidInput => {}
                 Err(e) => {
-                    let what = shown(&self.path(0));
+                    let stands = match self.staged.is_empty() {
+                        true => format!(
+                            "{} is complete, proven and under its name, but a power failure may \
+                             still undo that: ",
+                            shown(&self.path(0))
+                        ),
+                        false => String::new(),
+                    };
                     let path = match entry {
                         TOP => self.destination.root.clone(),
                         entry => self.path(entry),
                     };
-                    return Err(Error::io(
-                        format!(
-                            "{what} is complete, proven and under its name, but a power failure \
-                             may still undo that: flushing the directory {}",
-                            path.display()
-                        ),
-                        e,
-                    ));
+                    let what = format!("{stands}flushing the directory {}", path.display());
+                    return Err(Error::io(what, e));
                 }
                 Ok(()) => {}
             }

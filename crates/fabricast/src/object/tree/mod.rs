@@ -3,7 +3,8 @@
 //! Only proven bytes come here. The kernel resolves every path beneath the destination, and follows
 //! no symbolic link (`openat2`). A file has no name while it is written, where the file system has
 //! such files (`O_TMPFILE`); it gets its name when it is complete and on the disk. Links, and the
-//! modes and times of directories, come at the end.
+//! modes and times of directories, come at the end. A directory at the top that was not there before
+//! is staged: it has a hidden name until everything in it is complete and on the disk.
 
 mod disk;
 mod ending;
@@ -15,6 +16,7 @@ mod naming;
 mod partial;
 mod ranges;
 mod resuming;
+mod staging;
 mod surplus;
 #[cfg(test)]
 mod tests;
@@ -124,6 +126,10 @@ pub struct Tree {
     stream_len: Option<u64>,
     /// Files that are complete, or that the sender could not read.
     done: Vec<bool>,
+    /// Directories at the top that have a hidden name until the end.
+    staged: BTreeSet<u32>,
+    /// Directories that this run has made.
+    made: BTreeSet<u32>,
     /// Files that the sender could not read, and hard links to them.
     failed: BTreeSet<u32>,
     /// Files that have another name at the top.
@@ -166,6 +172,8 @@ pub struct Tree {
     umask: u32,
     /// Whether files may do without a name: without /proc they could never get one.
     may_be_nameless: bool,
+    /// Whether this process may give files away.
+    is_root: bool,
 }
 
 /// The path of an entry relative to the destination, whose user may have named the top.
@@ -196,6 +204,8 @@ impl Tree {
             starts: Vec::new(),
             stream_len: None,
             done: Vec::new(),
+            staged: BTreeSet::new(),
+            made: BTreeSet::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
             incomplete: BTreeMap::new(),
@@ -218,6 +228,7 @@ impl Tree {
             remaining: 0,
             umask: umask(),
             may_be_nameless: sys::stat("/proc/self/fd").is_ok(),
+            is_root: rustix::process::geteuid().is_root(),
         })
     }
 
@@ -256,20 +267,32 @@ impl Tree {
         self.remaining == 0
     }
 
-    /// The path of an entry, relative to the destination.
+    /// Where an entry lies now, relative to the destination.
     fn relative(&self, entry: u32) -> PathBuf {
-        let name = self.destination.name.as_deref();
-        relative(&self.manifest, name, entry)
+        let own = self.destination.name.as_deref();
+        match self.staged_top(entry) {
+            Some(top) => relative(&self.manifest, Some(self.name(top).as_os_str()), entry),
+            None => relative(&self.manifest, own, entry),
+        }
     }
 
-    /// The path of an entry, for people.
+    /// The path that an entry has at the end, for people.
     fn path(&self, entry: u32) -> PathBuf {
-        let relative = self.relative(entry);
+        let name = self.destination.name.as_deref();
+        let relative = relative(&self.manifest, name, entry);
         self.destination.root.join(relative)
     }
 
-    /// The name of an entry in its directory.
+    /// The name that an entry has in its directory now.
     fn name(&self, entry: u32) -> PathBuf {
+        match self.staged_name(entry) {
+            Some(name) => name,
+            None => self.own_name(entry),
+        }
+    }
+
+    /// The name that an entry has in its directory at the end.
+    fn own_name(&self, entry: u32) -> PathBuf {
         let e = self.entry(entry);
         match &self.destination.name {
             Some(name) if e.parent == TOP => PathBuf::from(name),
@@ -399,6 +422,13 @@ impl Tree {
             return Ok(());
         }
         let directory = self.directory_of(entry)?;
+        // Nothing is in a directory that is new.
+        if self.made.contains(&self.entry(entry).parent) {
+            return match is_directory {
+                true => self.make_directory(entry, &directory),
+                false => Ok(()),
+            };
+        }
         let name = self.name(entry);
         let there = match sys::statat(&*directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => None,
@@ -407,8 +437,12 @@ impl Tree {
         };
         let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
         match (is_directory, there, kind) {
+            (true, Some(_), _) if self.was_staged(entry) => Err(self.in_the_way(entry)),
             (false, None, _) | (true, _, Some(FileType::Directory)) => Ok(()),
-            (true, None, _) => self.make_directory(entry, &directory),
+            (true, None, _) => match self.stage(entry)? {
+                true => Ok(()),
+                false => self.make_directory(entry, &directory),
+            },
             (true, Some(_), _) if self.replaces_all(entry) => {
                 disk::unlink(&directory, &name, false)
                     .map_err(|e| self.error(entry, "deleting", e))?;
@@ -426,6 +460,10 @@ impl Tree {
                 shown(&self.path(entry))
             ))),
             (false, Some(there), _) if self.may_be_ours(entry, &there, &name) => Ok(()),
+            // What another run has left unfinished.
+            (false, ..) if self.staged_top(entry).is_some() => {
+                disk::unlink(&directory, &name, false).map_err(|e| self.error(entry, "deleting", e))
+            }
             (false, ..) if self.destination.overwrite => Ok(()),
             _ => Err(Error::Exists(self.path(entry))),
         }
@@ -433,8 +471,13 @@ impl Tree {
 
     fn make_directory(&mut self, entry: u32, directory: &OwnedFd) -> Result<(), Error> {
         self.touched.insert(self.entry(entry).parent);
-        disk::make_directory(directory, &self.name(entry))
-            .map_err(|e| self.error(entry, "making", e))
+        match disk::make_directory(directory, &self.name(entry)) {
+            Ok(()) => _ = self.made.insert(entry),
+            // Somebody else has made it, or two names are one to this file system.
+            Err(Errno::EXIST) => return Err(Error::Exists(self.path(entry))),
+            Err(e) => return Err(self.error(entry, "making", e)),
+        }
+        Ok(())
     }
 
     /// Whether what has another type than the entry in its place is deleted. What lies beside the

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self as sys, FileType, OFlags};
 use rustix::io::Errno;
 
+use super::disk::{self, OWN};
 use super::partial::Partial;
 use super::ranges::Ranges;
-use super::{BATCH, Tree, disk, journal};
+use super::{BATCH, Tree, journal};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
 use crate::object::manifest::Kind;
@@ -24,15 +25,17 @@ impl Tree {
     /// as a whole need not be kept for a later run.
     pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
         let directory = self.directory_of(entry)?;
+        let is_in_place = is_whole && self.staged_top(entry).is_some();
         let id = self
             .id
             .clone()
             .filter(|_| self.journal.is_some() && !is_whole);
-        let nameless = match self.may_be_nameless && id.is_none() {
-            true => disk::create(&directory, None).ok(),
+        let hidden = match self.may_be_nameless && id.is_none() {
+            _ if is_in_place => Some(self.create_in_place(entry, &directory)?),
+            true => disk::create(&directory, None, self.first_mode(entry)).ok(),
             false => None,
         };
-        let (file, name) = match nameless {
+        let (file, name) = match hidden {
             Some(file) => (file, None),
             None => {
                 let draw = |path: &Path| match &id {
@@ -45,7 +48,7 @@ impl Tree {
                     None => partial_name(path),
                 };
                 let (file, name) = with_partial_name(&self.name(entry), draw, |name| {
-                    Ok(disk::create(&directory, Some(name))?)
+                    Ok(disk::create(&directory, Some(name), OWN)?)
                 })?;
                 (file, Some(name))
             }
@@ -54,6 +57,7 @@ impl Tree {
             entry,
             file,
             name,
+            is_in_place,
             directory,
             is_kept: id.is_some(),
             ranges: Ranges::default(),
@@ -147,6 +151,10 @@ impl Tree {
             }
         }
         for mut partial in batch {
+            if partial.is_in_place {
+                self.touched.insert(self.entry(partial.entry).parent);
+                continue;
+            }
             let name = self.name(partial.entry);
             if self.held.len() < BATCH && self.is_blocked(partial.entry, &partial.directory, &name)
             {

@@ -3,6 +3,7 @@
 mod power_cut;
 pub mod recorder;
 mod resuming;
+mod staging;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 

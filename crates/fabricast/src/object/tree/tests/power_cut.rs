@@ -180,9 +180,13 @@ fn a_power_cut_leaves_no_wrong_file_and_a_later_run_ends_the_set() {
     let dir = scratch();
     let set = source(&dir);
     let packs = small_packs(&set);
-    for named in [false, true] {
-        let to = dir.join(format!("to-{named}"));
+    // A directory that is there is not staged.
+    for (named, is_there) in [(false, false), (true, false), (false, true), (true, true)] {
+        let to = dir.join(format!("to-{named}-{is_there}"));
         std::fs::create_dir(&to).unwrap();
+        if is_there {
+            std::fs::create_dir(to.join("from")).unwrap();
+        }
         let recording = recorded(&set, &packs, &to, named);
         assert!(recording.ops.len() > 40);
         each_cut(&recording, 2, |left, is_over| {
