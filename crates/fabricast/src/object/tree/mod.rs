@@ -3,8 +3,8 @@
 //! Only proven bytes come here. The kernel resolves every path beneath the destination, and follows
 //! no symbolic link (`openat2`). A file has no name while it is written, where the file system has
 //! such files (`O_TMPFILE`); it gets its name when it is complete and on the disk. Links, and the
-//! modes and times of directories, come at the end. A directory at the top that was not there before
-//! is staged: it has a hidden name until everything in it is complete and on the disk.
+//! modes and times of directories, come at the end. A directory at the top that was not there
+//! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
 mod disk;
 mod ending;
@@ -14,6 +14,7 @@ mod kept;
 mod metadata;
 mod naming;
 mod partial;
+mod places;
 mod ranges;
 mod resuming;
 mod staging;
@@ -32,8 +33,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{self as sys, Mode, OFlags, ResolveFlags};
 
 use self::file_systems::FileSystems;
 use self::journal::{Journal, Record};
@@ -45,9 +45,8 @@ pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, LEN_MAX, Secret, absurd, give_way, safe_name};
+use super::{Challenge, LEN_MAX, Secret, absurd, give_way};
 use crate::error::Error;
-use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
@@ -404,88 +403,6 @@ impl Tree {
         }
     }
 
-    fn check_top(&self, entry: u32) -> Result<(), Error> {
-        if self.destination.name.is_some() {
-            return match self.manifest.tops() {
-                1 => Ok(()),
-                _ => Err(absurd("it has several files for one name")),
-            };
-        }
-        check_name(&self.entry(entry).name)
-    }
-
-    /// Makes a directory, or checks that the place of another entry is free.
-    fn make_place(&mut self, entry: u32) -> Result<(), Error> {
-        let is_directory = self.entry(entry).kind == Kind::Directory;
-        if matches!(self.entry(entry).kind, Kind::Special(_)) && !self.makes_special() {
-            self.special += 1;
-            return Ok(());
-        }
-        let directory = self.directory_of(entry)?;
-        // Nothing is in a directory that is new.
-        if self.made.contains(&self.entry(entry).parent) {
-            return match is_directory {
-                true => self.make_directory(entry, &directory),
-                false => Ok(()),
-            };
-        }
-        let name = self.name(entry);
-        let there = match sys::statat(&*directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => None,
-            Err(e) => return Err(self.error(entry, "looking at", e)),
-            Ok(there) => Some(there),
-        };
-        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
-        match (is_directory, there, kind) {
-            (true, Some(_), _) if self.was_staged(entry) => Err(self.in_the_way(entry)),
-            (false, None, _) | (true, _, Some(FileType::Directory)) => Ok(()),
-            (true, None, _) => match self.stage(entry)? {
-                true => Ok(()),
-                false => self.make_directory(entry, &directory),
-            },
-            (true, Some(_), _) if self.replaces_all(entry) => {
-                disk::unlink(&directory, &name, false)
-                    .map_err(|e| self.error(entry, "deleting", e))?;
-                self.make_directory(entry, &directory)
-            }
-            (false, _, Some(FileType::Directory)) if self.replaces_all(entry) => Ok(()),
-            (true, Some(_), _) if self.destination.overwrite => Err(Error::Usage(format!(
-                "{} is a directory at the sender and none here: move it away, or have it deleted \
-                 with {DELETE}",
-                shown(&self.path(entry))
-            ))),
-            (false, _, Some(FileType::Directory)) => Err(Error::Usage(format!(
-                "{} is a directory here and none at the sender: name another destination, or have \
-                 it deleted with {OVERWRITE} and {DELETE}",
-                shown(&self.path(entry))
-            ))),
-            (false, Some(there), _) if self.may_be_ours(entry, &there, &name) => Ok(()),
-            // What another run has left unfinished.
-            (false, ..) if self.staged_top(entry).is_some() => {
-                disk::unlink(&directory, &name, false).map_err(|e| self.error(entry, "deleting", e))
-            }
-            (false, ..) if self.destination.overwrite => Ok(()),
-            _ => Err(Error::Exists(self.path(entry))),
-        }
-    }
-
-    fn make_directory(&mut self, entry: u32, directory: &OwnedFd) -> Result<(), Error> {
-        self.touched.insert(self.entry(entry).parent);
-        match disk::make_directory(directory, &self.name(entry)) {
-            Ok(()) => _ = self.made.insert(entry),
-            // Somebody else has made it, or two names are one to this file system.
-            Err(Errno::EXIST) => return Err(Error::Exists(self.path(entry))),
-            Err(e) => return Err(self.error(entry, "making", e)),
-        }
-        Ok(())
-    }
-
-    /// Whether what has another type than the entry in its place is deleted. What lies beside the
-    /// set in the destination never is.
-    fn replaces_all(&self, entry: u32) -> bool {
-        self.destination.replaces_all() && self.entry(entry).parent != TOP
-    }
-
     /// Writes the pieces of a pack, and gives names to the files that are complete. Packs may come
     /// in any order, each once.
     pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
@@ -514,6 +431,19 @@ impl Tree {
     ) -> Result<(), Error> {
         let given: u64 = pieces.iter().map(Piece::size).sum();
         let is_whole = given == self.len_if_any(file);
+        if let [
+            Piece::Bytes {
+                len, last: true, ..
+            },
+        ] = pieces
+            && is_whole
+            && !self.is_begun(file)
+        {
+            self.check_announced(file)?;
+            let here;
+            (here, *bytes) = bytes.split_at(*len as usize);
+            return self.write_whole(file, here);
+        }
         for piece in pieces {
             self.check_announced(file)?;
             match piece {
@@ -539,6 +469,19 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Whether something of a file is here, or it has failed.
+    fn is_begun(&self, file: u32) -> bool {
+        self.resumes || self.incomplete.contains_key(&file) || self.failed.contains(&file)
+    }
+
+    /// Writes a file that comes in one piece. Of small files this is most of what a set costs.
+    fn write_whole(&mut self, file: u32, bytes: &[u8]) -> Result<(), Error> {
+        let partial = self.create(file, true)?;
+        let written = write_parts(&partial.file, bytes, 0);
+        written.map_err(|e| self.error(file, "writing", e))?;
+        self.completed(partial)
     }
 
     /// Checks that more may come of this file.
@@ -627,17 +570,22 @@ impl Tree {
         }
     }
 
-    /// Completes a file if all of it is there: its owner, mode and time. It gets its name with its
-    /// batch.
+    /// Completes a file if all of it is there.
     fn complete(&mut self, file: u32) -> Result<(), Error> {
         let len = self.len(file);
         let is_there = |partial: &Partial| partial.ranges.cover(len);
         if !self.incomplete.get(&file).is_some_and(is_there) {
             return Ok(());
         }
-        let Some(partial) = self.incomplete.remove(&file) else {
-            return Ok(());
-        };
+        match self.incomplete.remove(&file) {
+            Some(partial) => self.completed(partial),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets owner, mode and time of a file that is all there. It gets its name with its batch.
+    fn completed(&mut self, partial: Partial) -> Result<(), Error> {
+        let file = partial.entry;
         self.set_metadata(file, self.readable_mode(file), &partial.file)?;
         self.done[file as usize] = true;
         self.remaining -= 1;
@@ -694,17 +642,6 @@ impl Tree {
             filled += len;
         }
         Ok(challenge.secret(&samples))
-    }
-}
-
-/// Checks that a file or directory at the top may have this name.
-fn check_name(name: &[u8]) -> Result<(), Error> {
-    match std::str::from_utf8(name).ok().and_then(safe_name) {
-        Some(_) => Ok(()),
-        None => Err(Error::Usage(format!(
-            "the sender sends {:?}, which is no name for a file here",
-            String::from_utf8_lossy(name)
-        ))),
     }
 }
 

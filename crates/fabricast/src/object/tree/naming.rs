@@ -26,10 +26,10 @@ impl Tree {
     pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
         let directory = self.directory_of(entry)?;
         let is_in_place = is_whole && self.staged_top(entry).is_some();
-        let id = self
-            .id
-            .clone()
-            .filter(|_| self.journal.is_some() && !is_whole);
+        let id = match self.journal {
+            Some(_) if !is_whole => self.id.clone(),
+            _ => None,
+        };
         let hidden = match self.may_be_nameless && id.is_none() {
             _ if is_in_place => Some(self.create_in_place(entry, &directory)?),
             true => disk::create(&directory, None, self.first_mode(entry)).ok(),

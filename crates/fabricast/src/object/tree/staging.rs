@@ -1,8 +1,8 @@
 //! Directories at the top that are received under a hidden name (spec 5.4).
 //!
-//! In such a directory nothing of anybody else lies, and nobody but its owner may enter it. So small
-//! files are made under their own names there, which costs half as much as to make them without a
-//! name and to link them. One rename at the end shows the whole directory.
+//! In such a directory nothing of anybody else lies, and nobody but its owner may enter it. So a
+//! small file is made under its own name there. That costs half as much as to make it without a
+//! name and to link it. One rename at the end shows the whole directory.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use rustix::fs::{self as sys, SeekFrom};
 
 use super::partial::Partial;
-use super::{Destination, Tree, WRITTEN, check_name, disk, give_way, write_parts};
+use super::places::check_name;
+use super::{Destination, Tree, WRITTEN, disk, give_way, write_parts};
 use crate::error::Error;
 use crate::object::manifest::{Entry, Kind, Manifest, TOP};
 

@@ -193,7 +193,7 @@ fn a_directory_that_was_about_to_appear_is_entered_again() {
     let dir = scratch();
     let (set, packs, to) = prepared(&dir);
     let staged = begun(&to, &set, &packs);
-    std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(0o000)).unwrap();
     let (mut tree, kept) = resumed(&to, &set);
     assert_eq!(staged.metadata().unwrap().mode() & 0o777, 0o700);
     store_all(&mut tree, &kept, &packs);
