@@ -51,10 +51,8 @@ use crate::text::shown;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
 const BATCH: usize = 256;
-/// Bytes that are written at a time, before other threads may run.
+/// Bytes that are written before other threads may run: a part of a long file, or small files.
 const WRITTEN: usize = 256 << 10;
-/// Bytes of small files that are written before other threads may run.
-const SMALL: usize = 64 << 10;
 /// Most files that are incomplete at once; each has an open descriptor. Packs may come in any
 /// order, but a receiver lacks runs of them, and a run leaves two files incomplete at most.
 const INCOMPLETE_MAX: usize = 256;
@@ -408,8 +406,7 @@ impl Tree {
     pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
         let mut left = bytes.len();
         while let Some(first) = pieces.first() {
-            // So many small files take as long as a part of a long one.
-            if left - bytes.len() >= SMALL {
+            if left - bytes.len() >= WRITTEN {
                 left = bytes.len();
                 give_way();
             }
@@ -657,7 +654,7 @@ fn umask() -> u32 {
 fn write_parts(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
     parts.try_for_each(|(part, at)| {
-        if bytes.len() >= SMALL {
+        if bytes.len() >= WRITTEN {
             give_way();
         }
         disk::write(file, part, at)
