@@ -6,9 +6,9 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self as sys, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::Tree;
@@ -73,7 +73,7 @@ impl Tree {
 
     /// Makes sure that this user may enter a directory at the top, which must be this user's.
     /// `None` if it is not.
-    fn enter(&self, name: &PathBuf) -> Option<()> {
+    fn enter(&self, name: &Path) -> Option<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = sys::openat(&*self.root, name, flags, Mode::empty()).ok()?;
         let there = sys::fstat(&opened).ok()?;
@@ -159,10 +159,7 @@ impl Tree {
         let Some(name) = self.hidden_name(entry) else {
             return;
         };
-        let there = sys::statat(&*self.root, &name, AtFlags::SYMLINK_NOFOLLOW);
-        let is_directory =
-            there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory);
-        if is_directory && self.enter(&name).is_some() {
+        if self.enter(&name).is_some() {
             let _ = delete(&self.root, &name, 0);
         }
     }

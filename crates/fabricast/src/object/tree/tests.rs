@@ -469,7 +469,7 @@ fn a_file_that_somebody_changes_is_not_copied() {
         }
         if how == "fifo" {
             let mode = Mode::RUSR;
-            sys::mknodat(sys::CWD, &file, FileType::Fifo, mode, 0).unwrap();
+            sys::mknodat(sys::CWD, &file, sys::FileType::Fifo, mode, 0).unwrap();
         }
         tree.finish().unwrap();
         assert_eq!(tree.failed(), [dir.join("d/g")], "{how}");

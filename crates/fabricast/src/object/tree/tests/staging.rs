@@ -201,3 +201,20 @@ fn a_directory_that_was_about_to_appear_is_entered_again() {
     assert_eq!(names(&to), ["from"]);
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// A user who interrupts a receiver that copies files goes on later.
+#[test]
+fn an_interruption_while_files_are_copied_costs_nothing() {
+    let dir = scratch();
+    let (set, packs, to) = prepared(&dir);
+    let (mut tree, kept) = resumed(&to, &set);
+    store_all(&mut tree, &kept, &packs);
+    let stopped = tree.make_copies(&mut |_| Err(Error::Interrupted));
+    assert!(matches!(stopped, Err(Error::Interrupted)));
+    drop(tree);
+    assert!(!to.join("from").exists());
+    let (mut tree, kept) = resumed(&to, &set);
+    assert!(store_all(&mut tree, &kept, &packs));
+    check(tree, &set, &to);
+    std::fs::remove_dir_all(dir).unwrap();
+}
