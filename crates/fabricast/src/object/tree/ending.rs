@@ -164,6 +164,14 @@ impl Tree {
         touched.into_iter().take(FLUSHED + 1).map(open).collect()
     }
 
+    /// Flushes everything on the file systems that the set lies on.
+    pub(super) fn flush_file_systems(&self) -> Result<(), Error> {
+        self.file_systems.flush().map_err(|e| {
+            let root = self.destination.root.display();
+            Error::io(format!("flushing {root}"), e)
+        })
+    }
+
     /// Flushes what was changed at the end, so that it survives a power failure: files and
     /// directories by their entries.
     fn flush(&mut self, changed: BTreeMap<u32, File>) -> Result<(), Error> {
@@ -171,9 +179,7 @@ impl Tree {
             return Ok(());
         }
         if changed.len() > FLUSHED || self.flushes_all {
-            return self.file_systems.flush().map_err(|e| {
-                Error::io(format!("flushing {}", self.destination.root.display()), e)
-            });
+            return self.flush_file_systems();
         }
         for (entry, file) in changed {
             match disk::flush(&file) {

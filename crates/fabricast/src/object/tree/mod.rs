@@ -147,8 +147,10 @@ pub struct Tree {
     named: BTreeMap<u32, Ranges>,
     /// Whether files have their names that may not be on the disk.
     flushes_all: bool,
-    /// Complete files that have no name yet.
+    /// Complete files that are not flushed yet.
     batch: Vec<Partial>,
+    /// Whether others are closed already, in staged directories.
+    has_unflushed: bool,
     /// Complete files whose places directories have that are to be deleted when everything is here.
     held: Vec<Partial>,
     /// Whether the files are made that have the bytes of others.
@@ -214,6 +216,7 @@ impl Tree {
             named: BTreeMap::new(),
             flushes_all: false,
             batch: Vec::new(),
+            has_unflushed: false,
             held: Vec::new(),
             has_copies: false,
             copied: 0,
@@ -586,11 +589,7 @@ impl Tree {
         self.set_metadata(file, self.readable_mode(file), &partial.file)?;
         self.done[file as usize] = true;
         self.remaining -= 1;
-        self.batch.push(partial);
-        match self.batch.len() >= BATCH {
-            true => self.name_batch(),
-            false => Ok(()),
-        }
+        self.add_to_batch(partial)
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {

@@ -112,10 +112,7 @@ impl Tree {
                 continue;
             }
             self.set_metadata(entry, self.readable_mode(entry), &partial.file)?;
-            self.batch.push(partial);
-            if self.batch.len() >= BATCH {
-                self.name_batch()?;
-            }
+            self.add_to_batch(partial)?;
         }
         self.name_batch()
     }
@@ -131,28 +128,39 @@ impl Tree {
         is_it.then_some(opened)
     }
 
+    /// Takes a complete file. Files are flushed and named together; those that have their own names
+    /// are closed before.
+    pub(super) fn add_to_batch(&mut self, partial: Partial) -> Result<(), Error> {
+        self.touched.insert(self.entry(partial.entry).parent);
+        self.batch.push(partial);
+        if self.batch.len() < BATCH {
+            return Ok(());
+        }
+        self.batch.retain(|partial| !partial.is_in_place);
+        self.has_unflushed |= self.batch.len() < BATCH;
+        match self.batch.len() < BATCH {
+            true => Ok(()),
+            false => self.name_batch(),
+        }
+    }
+
     /// Flushes the complete files and gives them their names.
     pub(super) fn name_batch(&mut self) -> Result<(), Error> {
         let batch = std::mem::take(&mut self.batch);
-        if self.destination.sync && !batch.is_empty() {
+        let has_unflushed = std::mem::take(&mut self.has_unflushed);
+        if self.destination.sync && (has_unflushed || !batch.is_empty()) {
             if let Some(journal) = &mut self.journal {
                 journal.flush();
             }
             match &batch[..] {
-                [] => {}
-                [one] => {
+                [one] if !has_unflushed => {
                     disk::flush(&one.file).map_err(|e| self.error(one.entry, "writing", e))?;
                 }
-                [one, ..] => {
-                    self.file_systems
-                        .flush()
-                        .map_err(|e| self.error(one.entry, "flushing", e))?;
-                }
+                _ => self.flush_file_systems()?,
             }
         }
         for mut partial in batch {
             if partial.is_in_place {
-                self.touched.insert(self.entry(partial.entry).parent);
                 continue;
             }
             let name = self.name(partial.entry);
@@ -213,7 +221,6 @@ impl Tree {
             }
         }?;
         partial.name = None;
-        self.touched.insert(self.entry(partial.entry).parent);
         Ok(())
     }
 }

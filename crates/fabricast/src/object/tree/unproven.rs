@@ -125,7 +125,7 @@ impl UnprovenFile {
         tree.manifest = manifest_of(entry)?;
         tree.make_place(ENTRY)?;
         tree.set_metadata(ENTRY, tree.readable_mode(ENTRY), &partial.file)?;
-        tree.batch.push(partial);
+        tree.add_to_batch(partial)?;
         tree.name_batch()?;
         tree.finish()
     }
