@@ -262,24 +262,26 @@ fn without_flushes_files_would_be_wrong_or_lost() {
 /// However many files a pack has, they are flushed once.
 #[test]
 fn small_files_of_a_pack_are_flushed_together() {
-    let dir = scratch();
-    let from = dir.join("from");
-    std::fs::create_dir(&from).unwrap();
-    for number in 0..2 * BATCH + 9 {
-        std::fs::write(from.join(number.to_string()), number.to_string()).unwrap();
+    for count in [2 * BATCH, 2 * BATCH + 1, 2 * BATCH + 9] {
+        let dir = scratch();
+        let from = dir.join("from");
+        std::fs::create_dir(&from).unwrap();
+        for number in 0..count {
+            std::fs::write(from.join(number.to_string()), number.to_string()).unwrap();
+        }
+        let set = set_of(std::slice::from_ref(&from));
+        let (packs, _) = packs(&set);
+        let to = dir.join("to");
+        std::fs::create_dir(&to).unwrap();
+        let recording = Recording::of(&to, || {
+            receive(&set, &packs, &to, (0, usize::MAX), (false, true));
+        });
+        let flushes = recording.ops.iter();
+        assert_eq!(flushes.filter(|op| matches!(op, Op::FlushAll)).count(), 1);
+        let left = dir.join("left");
+        std::fs::create_dir(&left).unwrap();
+        recording.cut(recording.ops.len(), &mut Luck::Nothing, &left);
+        assert_eq!((wrong(&set, &left), lost(&set, &left)), (vec![], vec![]));
+        std::fs::remove_dir_all(dir).unwrap();
     }
-    let set = set_of(std::slice::from_ref(&from));
-    let (packs, _) = packs(&set);
-    let to = dir.join("to");
-    std::fs::create_dir(&to).unwrap();
-    let recording = Recording::of(&to, || {
-        receive(&set, &packs, &to, (0, usize::MAX), (false, true));
-    });
-    let flushes = recording.ops.iter();
-    assert_eq!(flushes.filter(|op| matches!(op, Op::FlushAll)).count(), 1);
-    let left = dir.join("left");
-    std::fs::create_dir(&left).unwrap();
-    recording.cut(recording.ops.len(), &mut Luck::Nothing, &left);
-    assert_eq!((wrong(&set, &left), lost(&set, &left)), (vec![], vec![]));
-    std::fs::remove_dir_all(dir).unwrap();
 }
