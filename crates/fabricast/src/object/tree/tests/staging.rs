@@ -160,26 +160,39 @@ fn a_staged_directory_without_a_journal_is_made_anew() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// The hidden name leads nowhere else. Then the set is made in its place.
+/// The hidden name leads nowhere else, and is no other user's directory. Then the set is made in
+/// its place.
 #[test]
 fn what_is_no_directory_of_this_user_is_not_used() {
     let dir = scratch();
     let (set, packs, to) = prepared(&dir);
-    for with_journal in [true, false] {
+    // Only root can give a directory away.
+    let may_give = rustix::process::geteuid().is_root();
+    for (with_journal, is_link) in [(true, true), (false, true), (true, false)] {
+        if !is_link && !may_give {
+            continue;
+        }
         let staged = begun(&to, &set, &packs);
-        let outside = dir.join(format!("outside-{with_journal}"));
+        let outside = dir.join(format!("outside-{with_journal}-{is_link}"));
         std::fs::rename(&staged, &outside).unwrap();
         if !with_journal {
             std::fs::remove_dir_all(&to).unwrap();
             std::fs::create_dir(&to).unwrap();
         }
-        symlink(&outside, &staged).unwrap();
+        match is_link {
+            true => symlink(&outside, &staged).unwrap(),
+            false => {
+                std::fs::create_dir(&staged).unwrap();
+                std::os::unix::fs::chown(&staged, Some(1), Some(1)).unwrap();
+            }
+        }
         let before = names(&outside.join("sub"));
         let (mut tree, kept) = resumed(&to, &set);
         store_all(&mut tree, &kept, &packs);
         assert_eq!(tree.relative(0), Path::new("from"));
         tree.finish().unwrap();
         assert_eq!(names(&outside.join("sub")), before);
+        assert!(is_link || names(&staged).is_empty());
         assert_eq!(names(&to.join("from")), names(&dir.join("from")));
         std::fs::remove_dir_all(&to).unwrap();
         std::fs::create_dir(&to).unwrap();
