@@ -433,7 +433,10 @@ impl Tree {
         let is_whole = given == self.len_if_any(file);
         if let [
             Piece::Bytes {
-                len, last: true, ..
+                offset: 0,
+                len,
+                last: true,
+                ..
             },
         ] = pieces
             && is_whole

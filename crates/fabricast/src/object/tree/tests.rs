@@ -150,7 +150,8 @@ fn pieces_that_contradict_the_manifest_are_refused() {
         len,
         last,
     };
-    let cases: [(&[Piece], &str); 10] = [
+    let cases: [(&[Piece], &str); 11] = [
+        (&[piece(1, 5, 100, true)], "too long"),
         (&[hole(0, 101, false)], "too long"),
         (&[hole(0, 9, false), piece(1, 8, 5, false)], "overlap"),
         (&[hole(0, 99, true)], "too early"),
