@@ -102,7 +102,8 @@ network can announce a file. On a terminal the receiver asks before it takes one
 receiver goes on listening. A file from a sender found this way is never executable.
 
 The file gets its name when its hashes have proven every byte and it is on the disk. Until then it \
-has none, or a hidden one (.fabricast-*). To go on after an interruption, run the same again: only \
+has none, or a hidden one (.fabricast-*). A directory that is new appears at the end, with all \
+that it holds. To go on after an interruption, run the same again: only \
 what is missing comes. A receiver with --from may also come when the transfer runs already.";
 
 const DEMO_LONG: &str = "\

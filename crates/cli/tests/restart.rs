@@ -149,6 +149,14 @@ fn hidden(dir: &Path, end: &str) -> Vec<PathBuf> {
         .collect()
 }
 
+/// The directory in which a set is staged that has one directory at the top.
+fn staged(dest: &Path) -> PathBuf {
+    let [staged] = &hidden(dest, ".partial")[..] else {
+        panic!("not one staged directory");
+    };
+    staged.clone()
+}
+
 /// Somebody changes what was kept: every byte is proven again, so the set is right in the end, and
 /// nothing outside is touched.
 #[test]
@@ -189,7 +197,7 @@ fn what_was_kept_is_believed_only_by_its_hashes() {
         let [journal] = &hidden(&dest, ".journal")[..] else {
             panic!("not one journal");
         };
-        let [partial] = &hidden(&dest.join("tree"), ".partial")[..] else {
+        let [partial] = &hidden(&staged(&dest), ".partial")[..] else {
             panic!("not one partial file");
         };
         change(journal, partial, &outside);
@@ -197,21 +205,14 @@ fn what_was_kept_is_believed_only_by_its_hashes() {
         let (sender, address) = send(&[&top], &[]);
         recv(&address, "r", &dest).end().expect(0);
         sender.end().expect(0);
-        if outside.exists() {
-            // Nobody knows the partial file without its journal.
-            let _ = std::fs::remove_file(partial);
-        }
-        let now = std::fs::File::open(dest.join("tree")).unwrap();
-        now.set_modified(top.metadata().unwrap().modified().unwrap())
-            .unwrap();
         assert_eq!(described(&dest.join("tree")), described(&top), "{i}");
         let after = outside.exists().then(|| std::fs::read(&outside).unwrap());
         assert!(before == after, "{i}");
     }
 }
 
-/// A set that differs from the one that was kept is received from the beginning, and a file of the
-/// user's that stands in the way stays.
+/// A set that differs from the one that was kept is received from the beginning, and a directory of
+/// the user's that stands in the way stays.
 #[test]
 fn what_was_kept_of_another_set_is_not_used() {
     let dir = Scratch::new();
@@ -219,14 +220,17 @@ fn what_was_kept_of_another_set_is_not_used() {
     std::fs::create_dir(&top).unwrap();
     std::fs::rename(dir.file("long", 30_000_000), top.join("long")).unwrap();
     killed(&top, &dest);
+    std::fs::create_dir(dest.join("tree")).unwrap();
     std::fs::write(dest.join("tree/long"), "mine").unwrap();
     let (mut sender, address) = send(&[&top], &[]);
-    let end = recv(&address, "r", &dest).end().expect(1);
-    assert!(end.stderr.contains("exists already"), "{}", end.stderr);
+    let end = recv(&address, "r", &dest).end().expect(2);
+    let is_told = end.stderr.contains("move one of them away");
+    assert!(is_told, "{}", end.stderr);
     sender.until("refused", |_| true);
     drop(sender);
     assert_eq!(std::fs::read(dest.join("tree/long")).unwrap(), b"mine");
-    std::fs::remove_file(dest.join("tree/long")).unwrap();
+    std::fs::remove_dir_all(dest.join("tree")).unwrap();
+    assert!(staged(&dest).is_dir(), "what was kept stays");
     // Another file is in the set now.
     std::fs::write(top.join("another"), "one").unwrap();
     let (sender, address) = send(&[&top], &[]);

@@ -456,16 +456,17 @@ impl SourceSet {
             })
             .map_err(fails)?;
         let version = self.versions[file as usize].clone();
+        let version = version.ok_or("an entry without bytes has no file")?;
         rustix::fs::fcntl_setfl(&opened, OFlags::empty()).map_err(|e| fails(e.into()))?;
         let meta = opened.metadata().map_err(fails)?;
-        let file = SourceFile {
-            has_holes: meta.blocks() * 512 < meta.len(),
+        let has_holes = meta.blocks() * 512 < meta.len();
+        compare(&path, Ok(meta), &version)?;
+        Ok(SourceFile {
+            has_holes,
             file: opened,
-            version: version.ok_or("an entry without bytes has no file")?,
+            version,
             path,
-        };
-        file.check_version()?;
-        Ok(file)
+        })
     }
 
     /// Keeps the samples that lie in these bytes of a file.
@@ -543,8 +544,8 @@ impl SourceFile {
 
     /// Reads bytes, which must be those of the file as it was listed.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
-        let path = shown(&self.path);
         self.file.read_exact_at(into, offset).map_err(|e| {
+            let path = shown(&self.path);
             if e.kind() == io::ErrorKind::UnexpectedEof {
                 let len = self.version.len;
                 format!("{path} became shorter while it was being sent ({len} bytes at the start)")
@@ -563,8 +564,7 @@ impl SourceFile {
 
 /// Compares a file with its state when it was listed.
 fn compare(path: &Path, meta: io::Result<Metadata>, then: &Version) -> Result<(), String> {
-    let path = shown(path);
-    let now = Version::of(&meta.map_err(|e| format!("reading {path}: {e}"))?);
+    let now = Version::of(&meta.map_err(|e| format!("reading {}: {e}", shown(path)))?);
     if now == *then {
         return Ok(());
     }
@@ -580,6 +580,7 @@ fn compare(path: &Path, meta: io::Result<Metadata>, then: &Version) -> Result<()
         true => String::new(),
         false => format!(" ({} bytes at the start, {} now)", then.len, now.len),
     };
+    let path = shown(path);
     Err(format!("{path} {how} while it was being sent{lengths}"))
 }
 

@@ -460,12 +460,32 @@ impl Work {
 }
 
 /// Whether another run would fail, too, or what is kept for it is in the way. A disk that fails may
-/// work later, and a user can mend a wrong use.
+/// work later, and a user can mend a wrong use or go on after an interruption.
 fn is_final(error: &Error) -> bool {
-    !matches!(error, Error::Io { .. } | Error::Usage(_))
+    !matches!(
+        error,
+        Error::Io { .. } | Error::Usage(_) | Error::Interrupted
+    )
 }
 
 /// The error for a sender whose manifest is not that of its offer.
 fn contradiction() -> Error {
     Error::Integrity("the sender sends another set than it offered".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_run_can_go_on_with_is_kept() {
+        let disk = Error::io("writing a file", io::Error::from_raw_os_error(5));
+        for error in [disk, Error::Interrupted, Error::Usage("wrong".into())] {
+            assert!(!is_final(&error), "{error}");
+        }
+        let full = Error::writing("file".as_ref(), io::ErrorKind::StorageFull);
+        for error in [full, contradiction(), Error::Exists("file".into())] {
+            assert!(is_final(&error), "{error}");
+        }
+    }
 }

@@ -19,9 +19,12 @@ use crate::object::manifest::Special;
 #[cfg(test)]
 use super::tests::recorder::{Op, note, number};
 
-/// Creates a file of this user's alone: with a new name in a directory, or without one.
-pub fn create(directory: &OwnedFd, name: Option<&Path>) -> Result<File, Errno> {
-    let mode = Mode::RUSR | Mode::WUSR;
+/// The permissions of what is this user's alone.
+pub const OWN: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// Creates a file with these permissions, as far as the umask lets it have them: with a new name in
+/// a directory, or without one.
+pub fn create(directory: &OwnedFd, name: Option<&Path>, mode: Mode) -> Result<File, Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let file = match name {
         Some(name) => {
@@ -41,8 +44,7 @@ pub fn open_or_create(directory: &OwnedFd, name: &Path) -> Result<File, Errno> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let open = |flags, mode| sys::openat2(directory, name, flags, mode, inside);
-    let own = Mode::RUSR | Mode::WUSR;
-    match open(flags | OFlags::CREATE | OFlags::EXCL, own) {
+    match open(flags | OFlags::CREATE | OFlags::EXCL, OWN) {
         Err(Errno::EXIST) => Ok(open(flags, Mode::empty())?.into()),
         created => {
             let file = File::from(created?);
@@ -164,7 +166,7 @@ pub fn special(what: Special) -> (FileType, sys::Dev) {
 /// Makes a device or a FIFO, where nothing is.
 pub fn make_special(what: Special, directory: &OwnedFd, name: &Path) -> Result<(), Errno> {
     let (kind, device) = special(what);
-    sys::mknodat(directory, name, kind, Mode::RUSR | Mode::WUSR, device)
+    sys::mknodat(directory, name, kind, OWN, device)
 }
 
 /// Gives a file or directory to a user and a group.

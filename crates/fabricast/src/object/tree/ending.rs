@@ -63,6 +63,10 @@ impl Tree {
             }
         }
         self.flush(changed)?;
+        if self.place_staged()? {
+            let root = self.touched()?;
+            self.flush(root)?;
+        }
         if let Some(journal) = self.journal.take() {
             journal.remove();
         }
@@ -160,6 +164,14 @@ impl Tree {
         touched.into_iter().take(FLUSHED + 1).map(open).collect()
     }
 
+    /// Flushes everything on the file systems that the set lies on.
+    pub(super) fn flush_file_systems(&self) -> Result<(), Error> {
+        self.file_systems.flush().map_err(|e| {
+            let root = self.destination.root.display();
+            Error::io(format!("flushing {root}"), e)
+        })
+    }
+
     /// Flushes what was changed at the end, so that it survives a power failure: files and
     /// directories by their entries.
     fn flush(&mut self, changed: BTreeMap<u32, File>) -> Result<(), Error> {
@@ -167,28 +179,27 @@ impl Tree {
             return Ok(());
         }
         if changed.len() > FLUSHED || self.flushes_all {
-            return self.file_systems.flush().map_err(|e| {
-                Error::io(format!("flushing {}", self.destination.root.display()), e)
-            });
+            return self.flush_file_systems();
         }
         for (entry, file) in changed {
             match disk::flush(&file) {
                 // Some file systems cannot flush a directory, and need not.
                 Err(e) if e.kind() == ErrorKind::InvalidInput => {}
                 Err(e) => {
-                    let what = shown(&self.path(0));
+                    let stands = match self.staged.is_empty() {
+                        true => format!(
+                            "{} is complete, proven and under its name, but a power failure may \
+                             still undo that: ",
+                            shown(&self.path(0))
+                        ),
+                        false => String::new(),
+                    };
                     let path = match entry {
                         TOP => self.destination.root.clone(),
                         entry => self.path(entry),
                     };
-                    return Err(Error::io(
-                        format!(
-                            "{what} is complete, proven and under its name, but a power failure \
-                             may still undo that: flushing the directory {}",
-                            path.display()
-                        ),
-                        e,
-                    ));
+                    let what = format!("{stands}flushing the directory {}", path.display());
+                    return Err(Error::io(what, e));
                 }
                 Ok(()) => {}
             }

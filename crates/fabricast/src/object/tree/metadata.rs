@@ -61,7 +61,7 @@ impl Tree {
         let (user, group) = self.entry(entry).owner;
         // All ones would mean that the owner stays.
         let is_one = user != u32::MAX && group != u32::MAX;
-        let may = rustix::process::geteuid().is_root() && is_one;
+        let may = self.is_root && is_one;
         may.then(|| (Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
     }
 
@@ -71,7 +71,7 @@ impl Tree {
         if !self.destination.attributes {
             return Ok(());
         }
-        let is_root = rustix::process::geteuid().is_root() && self.makes_special();
+        let is_root = self.is_root && self.makes_special();
         for (name, value) in &self.entry(entry).attributes {
             if !name.starts_with(b"user.") && !is_root {
                 continue;
@@ -88,6 +88,8 @@ impl Tree {
         Ok(())
     }
 
+    /// Sets owner, extended attributes, permissions and times. To look at what a file has costs
+    /// much less than to set it again.
     pub(super) fn set_metadata(
         &self,
         entry: u32,
@@ -95,24 +97,33 @@ impl Tree {
         file: impl AsFd,
     ) -> Result<(), Error> {
         let file = file.as_fd();
-        if let Some(owner) = self.owner(entry) {
+        let look = || sys::fstat(file).map_err(|e| self.error(entry, "looking at", e));
+        let mut there = look()?;
+        let user_and_group = self.entry(entry).owner;
+        if let Some(owner) = self.owner(entry)
+            && (there.st_uid, there.st_gid) != user_and_group
+        {
             match disk::give(file, owner) {
                 // A user namespace may not know that owner.
                 Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
                 Err(e) => return Err(self.error(entry, "giving away", e)),
             }
+            there = look()?; // it may have lost permissions by that
         }
         // What runs as its owner at the sender must not run as another user here.
-        let owner = self.entry(entry).owner;
         let changes_user = mode.intersects(Mode::SUID | Mode::SGID);
-        if changes_user && self.entry(entry).kind != Kind::Directory {
-            let is_its = sys::fstat(file).is_ok_and(|there| (there.st_uid, there.st_gid) == owner);
-            if !is_its {
-                mode.remove(Mode::SUID | Mode::SGID);
-            }
+        if changes_user
+            && self.entry(entry).kind != Kind::Directory
+            && (there.st_uid, there.st_gid) != user_and_group
+        {
+            mode.remove(Mode::SUID | Mode::SGID);
         }
         self.set_attributes(entry, file)?;
-        disk::set_mode(file, mode)
+        let set_mode = || match Mode::from_raw_mode(there.st_mode) == mode {
+            true => Ok(()),
+            false => disk::set_mode(file, mode),
+        };
+        set_mode()
             .and_then(|()| disk::set_times(file, &self.times(entry)))
             .map_err(|e| self.error(entry, "setting mode and time of", e))
     }

@@ -3,7 +3,8 @@
 //! Only proven bytes come here. The kernel resolves every path beneath the destination, and follows
 //! no symbolic link (`openat2`). A file has no name while it is written, where the file system has
 //! such files (`O_TMPFILE`); it gets its name when it is complete and on the disk. Links, and the
-//! modes and times of directories, come at the end.
+//! modes and times of directories, come at the end. A directory at the top that was not there
+//! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
 mod disk;
 mod ending;
@@ -13,8 +14,10 @@ mod kept;
 mod metadata;
 mod naming;
 mod partial;
+mod places;
 mod ranges;
 mod resuming;
+mod staging;
 mod surplus;
 #[cfg(test)]
 mod tests;
@@ -30,8 +33,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
+use rustix::fs::{self as sys, Mode, OFlags, ResolveFlags};
 
 use self::file_systems::FileSystems;
 use self::journal::{Journal, Record};
@@ -43,17 +45,14 @@ pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, LEN_MAX, Secret, absurd, any_name, give_way, safe_name};
+use super::{Challenge, LEN_MAX, Secret, absurd, give_way};
 use crate::error::Error;
-use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
 
 /// Complete files that wait for the disk together; each has an open descriptor.
 const BATCH: usize = 256;
-/// Bytes that are written at a time, before other threads may run.
+/// Bytes that are written before other threads may run: a part of a long file, or small files.
 const WRITTEN: usize = 256 << 10;
-/// Bytes of small files that are written before other threads may run.
-const SMALL: usize = 64 << 10;
 /// Most files that are incomplete at once; each has an open descriptor. Packs may come in any
 /// order, but a receiver lacks runs of them, and a run leaves two files incomplete at most.
 const INCOMPLETE_MAX: usize = 256;
@@ -128,6 +127,10 @@ pub struct Tree {
     stream_len: Option<u64>,
     /// Files that are complete, or that the sender could not read.
     done: Vec<bool>,
+    /// Directories at the top that have a hidden name until the end.
+    staged: BTreeSet<u32>,
+    /// Directories that this run has made.
+    made: BTreeSet<u32>,
     /// Files that the sender could not read, and hard links to them.
     failed: BTreeSet<u32>,
     /// Files that have another name at the top.
@@ -148,8 +151,10 @@ pub struct Tree {
     named: BTreeMap<u32, Ranges>,
     /// Whether files have their names that may not be on the disk.
     flushes_all: bool,
-    /// Complete files that have no name yet.
+    /// Complete files that are not flushed yet.
     batch: Vec<Partial>,
+    /// Whether others are closed already, in staged directories.
+    has_unflushed: bool,
     /// Complete files whose places directories have that are to be deleted when everything is here.
     held: Vec<Partial>,
     /// Whether the files are made that have the bytes of others.
@@ -170,6 +175,8 @@ pub struct Tree {
     umask: u32,
     /// Whether files may do without a name: without /proc they could never get one.
     may_be_nameless: bool,
+    /// Whether this process may give files away.
+    is_root: bool,
 }
 
 /// The path of an entry relative to the destination, whose user may have named the top.
@@ -200,6 +207,8 @@ impl Tree {
             starts: Vec::new(),
             stream_len: None,
             done: Vec::new(),
+            staged: BTreeSet::new(),
+            made: BTreeSet::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
             incomplete: BTreeMap::new(),
@@ -211,6 +220,7 @@ impl Tree {
             named: BTreeMap::new(),
             flushes_all: false,
             batch: Vec::new(),
+            has_unflushed: false,
             held: Vec::new(),
             has_copies: false,
             copied: 0,
@@ -222,6 +232,7 @@ impl Tree {
             remaining: 0,
             umask: umask(),
             may_be_nameless: sys::stat("/proc/self/fd").is_ok(),
+            is_root: rustix::process::geteuid().is_root(),
         })
     }
 
@@ -260,20 +271,32 @@ impl Tree {
         self.remaining == 0
     }
 
-    /// The path of an entry, relative to the destination.
+    /// Where an entry lies now, relative to the destination.
     fn relative(&self, entry: u32) -> PathBuf {
-        let name = self.destination.name.as_deref();
-        relative(&self.manifest, name, entry)
+        let own = self.destination.name.as_deref();
+        match self.staged_top(entry) {
+            Some(top) => relative(&self.manifest, Some(self.name(top).as_os_str()), entry),
+            None => relative(&self.manifest, own, entry),
+        }
     }
 
-    /// The path of an entry, for people.
+    /// The path that an entry has at the end, for people.
     fn path(&self, entry: u32) -> PathBuf {
-        let relative = self.relative(entry);
+        let name = self.destination.name.as_deref();
+        let relative = relative(&self.manifest, name, entry);
         self.destination.root.join(relative)
     }
 
-    /// The name of an entry in its directory.
+    /// The name that an entry has in its directory now.
     fn name(&self, entry: u32) -> PathBuf {
+        match self.staged_name(entry) {
+            Some(name) => name,
+            None => self.own_name(entry),
+        }
+    }
+
+    /// The name that an entry has in its directory at the end.
+    fn own_name(&self, entry: u32) -> PathBuf {
         let e = self.entry(entry);
         match &self.destination.name {
             Some(name) if e.parent == TOP => PathBuf::from(name),
@@ -385,75 +408,12 @@ impl Tree {
         }
     }
 
-    fn check_top(&self, entry: u32) -> Result<(), Error> {
-        if self.destination.name.is_some() {
-            return match self.manifest.tops() {
-                1 => Ok(()),
-                _ => Err(absurd("it has several files for one name")),
-            };
-        }
-        check_name(&self.entry(entry).name, self.destination.any_names)
-    }
-
-    /// Makes a directory, or checks that the place of another entry is free.
-    fn make_place(&mut self, entry: u32) -> Result<(), Error> {
-        let is_directory = self.entry(entry).kind == Kind::Directory;
-        if matches!(self.entry(entry).kind, Kind::Special(_)) && !self.makes_special() {
-            self.special += 1;
-            return Ok(());
-        }
-        let directory = self.directory_of(entry)?;
-        let name = self.name(entry);
-        let there = match sys::statat(&*directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => None,
-            Err(e) => return Err(self.error(entry, "looking at", e)),
-            Ok(there) => Some(there),
-        };
-        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
-        match (is_directory, there, kind) {
-            (false, None, _) | (true, _, Some(FileType::Directory)) => Ok(()),
-            (true, None, _) => self.make_directory(entry, &directory),
-            (true, Some(_), _) if self.replaces_all(entry) => {
-                disk::unlink(&directory, &name, false)
-                    .map_err(|e| self.error(entry, "deleting", e))?;
-                self.make_directory(entry, &directory)
-            }
-            (false, _, Some(FileType::Directory)) if self.replaces_all(entry) => Ok(()),
-            (true, Some(_), _) if self.destination.overwrite => Err(Error::Usage(format!(
-                "{} is a directory at the sender and none here: move it away, or have it deleted \
-                 with {DELETE}",
-                shown(&self.path(entry))
-            ))),
-            (false, _, Some(FileType::Directory)) => Err(Error::Usage(format!(
-                "{} is a directory here and none at the sender: name another destination, or have \
-                 it deleted with {OVERWRITE} and {DELETE}",
-                shown(&self.path(entry))
-            ))),
-            (false, Some(there), _) if self.may_be_ours(entry, &there, &name) => Ok(()),
-            (false, ..) if self.destination.overwrite => Ok(()),
-            _ => Err(Error::Exists(self.path(entry))),
-        }
-    }
-
-    fn make_directory(&mut self, entry: u32, directory: &OwnedFd) -> Result<(), Error> {
-        self.touched.insert(self.entry(entry).parent);
-        disk::make_directory(directory, &self.name(entry))
-            .map_err(|e| self.error(entry, "making", e))
-    }
-
-    /// Whether what has another type than the entry in its place is deleted. What lies beside the
-    /// set in the destination never is.
-    fn replaces_all(&self, entry: u32) -> bool {
-        self.destination.replaces_all() && self.entry(entry).parent != TOP
-    }
-
     /// Writes the pieces of a pack, and gives names to the files that are complete. Packs may come
     /// in any order, each once.
     pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
         let mut left = bytes.len();
         while let Some(first) = pieces.first() {
-            // So many small files take as long as a part of a long one.
-            if left - bytes.len() >= SMALL {
+            if left - bytes.len() >= WRITTEN {
                 left = bytes.len();
                 give_way();
             }
@@ -475,6 +435,22 @@ impl Tree {
     ) -> Result<(), Error> {
         let given: u64 = pieces.iter().map(Piece::size).sum();
         let is_whole = given == self.len_if_any(file);
+        if let [
+            Piece::Bytes {
+                offset: 0,
+                len,
+                last: true,
+                ..
+            },
+        ] = pieces
+            && is_whole
+            && !self.is_begun(file)
+        {
+            self.check_announced(file)?;
+            let here;
+            (here, *bytes) = bytes.split_at(*len as usize);
+            return self.write_whole(file, here);
+        }
         for piece in pieces {
             self.check_announced(file)?;
             match piece {
@@ -500,6 +476,19 @@ impl Tree {
             }
         }
         Ok(())
+    }
+
+    /// Whether something of a file is here, or it has failed.
+    fn is_begun(&self, file: u32) -> bool {
+        self.resumes || self.incomplete.contains_key(&file) || self.failed.contains(&file)
+    }
+
+    /// Writes a file that comes in one piece. Of small files this is most of what a set costs.
+    fn write_whole(&mut self, file: u32, bytes: &[u8]) -> Result<(), Error> {
+        let partial = self.create(file, true)?;
+        let written = write_parts(&partial.file, bytes, 0);
+        written.map_err(|e| self.error(file, "writing", e))?;
+        self.completed(partial)
     }
 
     /// Checks that more may come of this file.
@@ -588,25 +577,26 @@ impl Tree {
         }
     }
 
-    /// Completes a file if all of it is there: its owner, mode and time. It gets its name with its
-    /// batch.
+    /// Completes a file if all of it is there.
     fn complete(&mut self, file: u32) -> Result<(), Error> {
         let len = self.len(file);
         let is_there = |partial: &Partial| partial.ranges.cover(len);
         if !self.incomplete.get(&file).is_some_and(is_there) {
             return Ok(());
         }
-        let Some(partial) = self.incomplete.remove(&file) else {
-            return Ok(());
-        };
+        match self.incomplete.remove(&file) {
+            Some(partial) => self.completed(partial),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets owner, mode and time of a file that is all there. It gets its name with its batch.
+    fn completed(&mut self, partial: Partial) -> Result<(), Error> {
+        let file = partial.entry;
         self.set_metadata(file, self.readable_mode(file), &partial.file)?;
         self.done[file as usize] = true;
         self.remaining -= 1;
-        self.batch.push(partial);
-        match self.batch.len() >= BATCH {
-            true => self.name_batch(),
-            false => Ok(()),
-        }
+        self.add_to_batch(partial)
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {
@@ -658,18 +648,6 @@ impl Tree {
     }
 }
 
-/// Checks that a file or directory at the top may have this name.
-fn check_name(name: &[u8], any_names: bool) -> Result<(), Error> {
-    let allowed = if any_names { any_name } else { safe_name };
-    match std::str::from_utf8(name).ok().and_then(allowed) {
-        Some(_) => Ok(()),
-        None => Err(Error::Usage(format!(
-            "the sender sends {:?}, which is no name for a file here",
-            String::from_utf8_lossy(name)
-        ))),
-    }
-}
-
 /// The process's umask; where it cannot be read, what is usual.
 fn umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -682,7 +660,7 @@ fn umask() -> u32 {
 fn write_parts(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut parts = bytes.chunks(WRITTEN).zip((offset..).step_by(WRITTEN));
     parts.try_for_each(|(part, at)| {
-        if bytes.len() >= SMALL {
+        if bytes.len() >= WRITTEN {
             give_way();
         }
         disk::write(file, part, at)

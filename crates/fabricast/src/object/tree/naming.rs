@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self as sys, FileType, OFlags};
 use rustix::io::Errno;
 
+use super::disk::{self, OWN};
 use super::partial::Partial;
 use super::ranges::Ranges;
-use super::{BATCH, Tree, disk, journal};
+use super::{BATCH, Tree, journal};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
 use crate::object::manifest::Kind;
@@ -24,15 +25,17 @@ impl Tree {
     /// as a whole need not be kept for a later run.
     pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
         let directory = self.directory_of(entry)?;
-        let id = self
-            .id
-            .clone()
-            .filter(|_| self.journal.is_some() && !is_whole);
-        let nameless = match self.may_be_nameless && id.is_none() {
-            true => disk::create(&directory, None).ok(),
+        let is_in_place = is_whole && self.staged_top(entry).is_some();
+        let id = match self.journal {
+            Some(_) if !is_whole => self.id.clone(),
+            _ => None,
+        };
+        let hidden = match self.may_be_nameless && id.is_none() {
+            _ if is_in_place => Some(self.create_in_place(entry, &directory)?),
+            true => disk::create(&directory, None, self.first_mode(entry)).ok(),
             false => None,
         };
-        let (file, name) = match nameless {
+        let (file, name) = match hidden {
             Some(file) => (file, None),
             None => {
                 let draw = |path: &Path| match &id {
@@ -45,7 +48,7 @@ impl Tree {
                     None => partial_name(path),
                 };
                 let (file, name) = with_partial_name(&self.name(entry), draw, |name| {
-                    Ok(disk::create(&directory, Some(name))?)
+                    Ok(disk::create(&directory, Some(name), OWN)?)
                 })?;
                 (file, Some(name))
             }
@@ -54,6 +57,7 @@ impl Tree {
             entry,
             file,
             name,
+            is_in_place,
             directory,
             is_kept: id.is_some(),
             ranges: Ranges::default(),
@@ -108,10 +112,7 @@ impl Tree {
                 continue;
             }
             self.set_metadata(entry, self.readable_mode(entry), &partial.file)?;
-            self.batch.push(partial);
-            if self.batch.len() >= BATCH {
-                self.name_batch()?;
-            }
+            self.add_to_batch(partial)?;
         }
         self.name_batch()
     }
@@ -127,26 +128,41 @@ impl Tree {
         is_it.then_some(opened)
     }
 
+    /// Takes a complete file. Files are flushed and named together; those that have their own names
+    /// are closed before.
+    pub(super) fn add_to_batch(&mut self, partial: Partial) -> Result<(), Error> {
+        self.touched.insert(self.entry(partial.entry).parent);
+        self.batch.push(partial);
+        if self.batch.len() < BATCH {
+            return Ok(());
+        }
+        self.batch.retain(|partial| !partial.is_in_place);
+        self.has_unflushed |= self.batch.len() < BATCH;
+        match self.batch.len() < BATCH {
+            true => Ok(()),
+            false => self.name_batch(),
+        }
+    }
+
     /// Flushes the complete files and gives them their names.
     pub(super) fn name_batch(&mut self) -> Result<(), Error> {
         let batch = std::mem::take(&mut self.batch);
-        if self.destination.sync && !batch.is_empty() {
+        let has_unflushed = std::mem::take(&mut self.has_unflushed);
+        if self.destination.sync && (has_unflushed || !batch.is_empty()) {
             if let Some(journal) = &mut self.journal {
                 journal.flush();
             }
             match &batch[..] {
-                [] => {}
-                [one] => {
+                [one] if !has_unflushed => {
                     disk::flush(&one.file).map_err(|e| self.error(one.entry, "writing", e))?;
                 }
-                [one, ..] => {
-                    self.file_systems
-                        .flush()
-                        .map_err(|e| self.error(one.entry, "flushing", e))?;
-                }
+                _ => self.flush_file_systems()?,
             }
         }
         for mut partial in batch {
+            if partial.is_in_place {
+                continue;
+            }
             let name = self.name(partial.entry);
             if self.held.len() < BATCH && self.is_blocked(partial.entry, &partial.directory, &name)
             {
@@ -205,7 +221,6 @@ impl Tree {
             }
         }?;
         partial.name = None;
-        self.touched.insert(self.entry(partial.entry).parent);
         Ok(())
     }
 }

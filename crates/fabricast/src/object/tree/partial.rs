@@ -12,8 +12,10 @@ use super::ranges::Ranges;
 pub struct Partial {
     pub entry: u32,
     pub file: File,
-    /// Name of the file until it is complete; `None` if it has no name.
+    /// Name of the file until it is complete; `None` if it has no name, or its own.
     pub name: Option<PathBuf>,
+    /// Whether it has its own name already, in a staged directory.
+    pub is_in_place: bool,
     pub directory: Arc<OwnedFd>,
     /// Whether it stays for a later run.
     pub is_kept: bool,

@@ -50,8 +50,8 @@ impl Tree {
             return Ok(Kept::default());
         };
         let mut kept = Kept::default();
-        let mut pack = self.add_pages(&mut journal, set, &mut kept)?;
         self.id = Some(journal.id().to_owned());
+        let mut pack = self.add_pages(&mut journal, set, &mut kept)?;
         let mut files = BTreeSet::new();
         while let Some(Record::Pack { header, len }) = pack {
             go_on()?;
@@ -303,7 +303,7 @@ impl Tree {
         let fails = |tree: &Tree, e: Errno| tree.error(file, "renaming", e);
         disk::rename(&directory, &name, partial.as_ref()).map_err(|e| fails(self, e))?;
         // Its mode may let nobody write.
-        let _ = disk::set_mode(&opened, Mode::RUSR | Mode::WUSR);
+        let _ = disk::set_mode(&opened, disk::OWN);
         let there = self.partial(file);
         let there = there.ok_or_else(|| fails(self, Errno::NOENT))?;
         self.take_partial(file, there, ranges)
@@ -322,6 +322,7 @@ impl Tree {
             entry,
             file,
             name,
+            is_in_place: false,
             directory: self.directory_of(entry)?,
             ranges,
             is_kept: true,
@@ -354,6 +355,7 @@ impl Tree {
         for partial in self.incomplete.values_mut().chain(&mut self.batch) {
             partial.is_kept = false;
         }
+        self.delete_staged();
         if let Some(journal) = self.journal.take() {
             journal.remove();
         }

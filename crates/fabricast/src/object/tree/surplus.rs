@@ -117,7 +117,11 @@ fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Sur
 }
 
 /// Deletes an entry of a directory, with all that it holds. A mount point is an error.
-fn delete(directory: &OwnedFd, name: &Path, depth: usize) -> Result<u64, (PathBuf, Errno)> {
+pub(super) fn delete(
+    directory: &OwnedFd,
+    name: &Path,
+    depth: usize,
+) -> Result<u64, (PathBuf, Errno)> {
     let fails = |e| (name.to_owned(), e);
     let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fails)?;
     if FileType::from_raw_mode(there.st_mode) != FileType::Directory {

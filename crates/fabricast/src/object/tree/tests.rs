@@ -3,6 +3,7 @@
 mod power_cut;
 pub mod recorder;
 mod resuming;
+mod staging;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
@@ -149,7 +150,8 @@ fn pieces_that_contradict_the_manifest_are_refused() {
         len,
         last,
     };
-    let cases: [(&[Piece], &str); 10] = [
+    let cases: [(&[Piece], &str); 11] = [
+        (&[piece(1, 5, 100, true)], "too long"),
         (&[hole(0, 101, false)], "too long"),
         (&[hole(0, 9, false), piece(1, 8, 5, false)], "overlap"),
         (&[hole(0, 99, true)], "too early"),
@@ -468,7 +470,7 @@ fn a_file_that_somebody_changes_is_not_copied() {
         }
         if how == "fifo" {
             let mode = Mode::RUSR;
-            sys::mknodat(sys::CWD, &file, FileType::Fifo, mode, 0).unwrap();
+            sys::mknodat(sys::CWD, &file, sys::FileType::Fifo, mode, 0).unwrap();
         }
         tree.finish().unwrap();
         assert_eq!(tree.failed(), [dir.join("d/g")], "{how}");

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use rustix::fs::{self as sys, SeekFrom};
 
 use super::partial::Partial;
-use super::{Destination, Tree, WRITTEN, check_name, disk, give_way, write_parts};
+use super::places::check_name;
+use super::{Destination, Tree, WRITTEN, disk, give_way, write_parts};
 use crate::error::Error;
 use crate::object::manifest::{Entry, Kind, Manifest, TOP};
 
@@ -124,7 +125,7 @@ impl UnprovenFile {
         tree.manifest = manifest_of(entry)?;
         tree.make_place(ENTRY)?;
         tree.set_metadata(ENTRY, tree.readable_mode(ENTRY), &partial.file)?;
-        tree.batch.push(partial);
+        tree.add_to_batch(partial)?;
         tree.name_batch()?;
         tree.finish()
     }

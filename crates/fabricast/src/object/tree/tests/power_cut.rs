@@ -180,16 +180,23 @@ fn a_power_cut_leaves_no_wrong_file_and_a_later_run_ends_the_set() {
     let dir = scratch();
     let set = source(&dir);
     let packs = small_packs(&set);
-    for named in [false, true] {
-        let to = dir.join(format!("to-{named}"));
+    // A directory that is there is not staged.
+    for (named, is_there) in [(false, false), (true, false), (false, true), (true, true)] {
+        let to = dir.join(format!("to-{named}-{is_there}"));
         std::fs::create_dir(&to).unwrap();
+        if is_there {
+            std::fs::create_dir(to.join("from")).unwrap();
+        }
         let recording = recorded(&set, &packs, &to, named);
         assert!(recording.ops.len() > 40);
         each_cut(&recording, 2, |left, is_over| {
             assert_eq!(wrong(&set, left), NONE);
-            match is_over {
-                true => assert_eq!(lost(&set, left), NONE),
-                false => ends(&set, &packs, left, named),
+            // A staged directory has its name only with all that it holds.
+            if is_over || !is_there && left.join("from").exists() {
+                assert_eq!(lost(&set, left), NONE);
+            }
+            if !is_over {
+                ends(&set, &packs, left, named);
             }
         });
     }
@@ -253,4 +260,31 @@ fn without_flushes_files_would_be_wrong_or_lost() {
         assert!(is_for_files || lost_entries > 0);
     }
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// However many files a pack has, they are flushed once.
+#[test]
+fn small_files_of_a_pack_are_flushed_together() {
+    for count in [2 * BATCH, 2 * BATCH + 1, 2 * BATCH + 9] {
+        let dir = scratch();
+        let from = dir.join("from");
+        std::fs::create_dir(&from).unwrap();
+        for number in 0..count {
+            std::fs::write(from.join(number.to_string()), number.to_string()).unwrap();
+        }
+        let set = set_of(std::slice::from_ref(&from));
+        let (packs, _) = packs(&set);
+        let to = dir.join("to");
+        std::fs::create_dir(&to).unwrap();
+        let recording = Recording::of(&to, || {
+            receive(&set, &packs, &to, (0, usize::MAX), (false, true));
+        });
+        let flushes = recording.ops.iter();
+        assert_eq!(flushes.filter(|op| matches!(op, Op::FlushAll)).count(), 1);
+        let left = dir.join("left");
+        std::fs::create_dir(&left).unwrap();
+        recording.cut(recording.ops.len(), &mut Luck::Nothing, &left);
+        assert_eq!((wrong(&set, &left), lost(&set, &left)), (vec![], vec![]));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

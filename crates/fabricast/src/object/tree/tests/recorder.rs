@@ -22,7 +22,7 @@ type Number = u64;
 /// What was done to the disk.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Create(Number),
+    Create(Number, u32),
     Write(Number, u64, Vec<u8>),
     SetLen(Number, u64),
     Punch(Number, u64, u64),
@@ -36,7 +36,7 @@ pub enum Op {
     Flush(Number),
     FlushAll,
     /// A file was created with a name: both or none of it may be on the disk.
-    Named(Number, Number, PathBuf),
+    Named(Number, u32, Number, PathBuf),
 }
 
 thread_local! {
@@ -73,9 +73,11 @@ pub fn number(file: impl AsFd) -> Number {
 
 impl Op {
     pub fn create(file: &File, name: Option<(impl AsFd, &Path)>) -> Op {
+        let there = sys::fstat(file).unwrap();
+        let (number_of, mode) = (made(there.st_ino), there.st_mode & 0o7777);
         match name {
-            Some((directory, name)) => Op::Named(made(inode(file)), number(directory), name.into()),
-            None => Op::Create(made(inode(file))),
+            Some((directory, name)) => Op::Named(number_of, mode, number(directory), name.into()),
+            None => Op::Create(number_of, mode),
         }
     }
 
@@ -149,7 +151,7 @@ impl Op {
     /// The file whose flush saves this, or the directory.
     fn belongs_to(&self) -> Number {
         match self {
-            Op::Create(number)
+            Op::Create(number, _)
             | Op::Write(number, ..)
             | Op::SetLen(number, _)
             | Op::Punch(number, ..)
@@ -161,7 +163,7 @@ impl Op {
             | Op::Link(_, directory, _)
             | Op::Rename(directory, ..)
             | Op::Remove(directory, _)
-            | Op::Named(_, directory, _) => *directory,
+            | Op::Named(_, _, directory, _) => *directory,
             Op::FlushAll => 0,
         }
     }
@@ -280,8 +282,8 @@ impl Disk {
     fn begin(&mut self, op: &Op) {
         let time = (0, 0);
         match op {
-            Op::Create(number) | Op::Named(number, ..) => {
-                let (bytes, mode) = (Vec::new(), 0o600);
+            Op::Create(number, mode) | Op::Named(number, mode, ..) => {
+                let (bytes, mode) = (Vec::new(), *mode);
                 self.nodes.insert(*number, Node::File { bytes, mode, time });
             }
             Op::Directory(number, ..) => {
@@ -336,7 +338,7 @@ impl Disk {
                     names.insert(name.clone(), number);
                 }
             }
-            Op::Named(number, directory, name)
+            Op::Named(number, _, directory, name)
             | Op::Directory(number, directory, name)
             | Op::Link(number, directory, name) => {
                 if let Some(names) = self.names(*directory) {
@@ -355,7 +357,7 @@ impl Disk {
                     names.remove(name);
                 }
             }
-            Op::Create(_) | Op::Flush(_) | Op::FlushAll => {}
+            Op::Create(..) | Op::Flush(_) | Op::FlushAll => {}
         }
     }
 

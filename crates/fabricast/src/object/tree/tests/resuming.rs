@@ -51,7 +51,7 @@ pub fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
 }
 
 /// Ends the set, and compares it with the source.
-fn check(mut tree: Tree, set: &SourceSet, to: &Path) {
+pub fn check(mut tree: Tree, set: &SourceSet, to: &Path) {
     let secret = tree.answer(set.challenge_key()).unwrap();
     assert_eq!(secret.proof(3), set.secret(&BTreeSet::new()).proof(3));
     tree.finish().unwrap();
@@ -76,9 +76,10 @@ fn a_run_goes_on_where_another_has_ended() {
     let dir = scratch();
     let set = source(&dir);
     let (packs, _) = packs(&set);
-    for (is_named, ends) in [(false, 1), (true, 2), (false, 3), (false, packs.len())] {
-        let to = dir.join("to");
-        std::fs::create_dir(&to).unwrap();
+    let cases = [(false, 1), (true, 2), (false, 3), (false, packs.len())];
+    let cases = cases.iter().flat_map(|case| [(case, false), (case, true)]);
+    for (&(is_named, ends), is_there) in cases {
+        let to = place(&dir, is_there);
         let (mut tree, kept) = resumed(&to, &set);
         assert!(kept.is_empty());
         tree.may_be_nameless = !is_named;
@@ -100,17 +101,26 @@ fn a_run_goes_on_where_another_has_ended() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A source, its packs, and an empty directory for what is received, all in `dir`.
-fn prepared(dir: &Path) -> (Arc<SourceSet>, Vec<Pack>, PathBuf) {
-    let set = source(dir);
-    let (packs, _) = packs(&set);
+/// Makes a directory in `dir` for what is received, with or without the one that the set begins
+/// with. Where it is missing, the set is staged.
+fn place(dir: &Path, is_there: bool) -> PathBuf {
     let to = dir.join("to");
     std::fs::create_dir(&to).unwrap();
-    (set, packs, to)
+    if is_there {
+        std::fs::create_dir(to.join("from")).unwrap();
+    }
+    to
+}
+
+/// A source, its packs, and an empty directory for what is received, all in `dir`.
+pub fn prepared(dir: &Path) -> (Arc<SourceSet>, Vec<Pack>, PathBuf) {
+    let set = source(dir);
+    let (packs, _) = packs(&set);
+    (set, packs, place(dir, false))
 }
 
 /// Stores all packs. Returns whether all were kept.
-fn store_all(tree: &mut Tree, kept: &Kept, packs: &[Pack]) -> bool {
+pub fn store_all(tree: &mut Tree, kept: &Kept, packs: &[Pack]) -> bool {
     let were_kept = packs.iter().map(|pack| store(tree, kept, pack));
     were_kept.fold(true, |all, was_kept| all & was_kept)
 }
@@ -122,8 +132,9 @@ fn a_run_that_ended_at_the_end_is_ended() {
     let (set, packs, to) = prepared(&dir);
     let (mut tree, kept) = resumed(&to, &set);
     store_all(&mut tree, &kept, &packs);
-    symlink("a", to.join("from/soft")).unwrap();
-    std::fs::hard_link(to.join("from/a"), to.join("from/sub/again")).unwrap();
+    let from = to.join(tree.relative(0));
+    symlink("a", from.join("soft")).unwrap();
+    std::fs::hard_link(from.join("a"), from.join("sub/again")).unwrap();
     drop(tree);
     let (mut tree, kept) = resumed(&to, &set);
     assert!(store_all(&mut tree, &kept, &packs));
@@ -155,19 +166,24 @@ fn nothing_is_left_where_nothing_is_worth_it() {
     let dir = scratch();
     let set = source(&dir);
     let (packs, _) = packs(&set);
-    for is_error in [false, true] {
-        let to = dir.join("to");
-        std::fs::create_dir(&to).unwrap();
+    for (is_error, is_there) in [(false, false), (true, false), (false, true), (true, true)] {
+        let to = place(&dir, is_there);
         let (mut tree, kept) = resumed(&to, &set);
         store(&mut tree, &kept, &packs[0]);
         if is_error {
             store(&mut tree, &kept, &packs[1]);
-            assert!(names(&to).len() == 2 && names(&to.join("from")).len() > 1);
+            let from = to.join(tree.relative(0));
+            assert!(names(&to).len() == 2 && names(&from).len() > 1);
             tree.discard();
         }
         drop(tree);
-        assert_eq!(names(&to), ["from"]);
-        assert_eq!(names(&to.join("from")), ["sub"], "{is_error}");
+        match is_there {
+            false => assert_eq!(names(&to), [""; 0]),
+            true => {
+                assert_eq!(names(&to), ["from"]);
+                assert_eq!(names(&to.join("from")), ["sub"], "{is_error}");
+            }
+        }
         std::fs::remove_dir_all(&to).unwrap();
     }
     std::fs::remove_dir_all(dir).unwrap();
@@ -183,7 +199,7 @@ fn a_file_with_another_name_is_copied_with_all_that_was_proven_in_it() {
     packs
         .iter()
         .for_each(|pack| _ = store(&mut tree, &kept, pack));
-    let id = tree.id.clone().unwrap();
+    let (id, from) = (tree.id.clone().unwrap(), to.join(tree.relative(0)));
     drop(tree);
     // The journal of a run that stored all but the first packs of the first long file.
     let root = Arc::new(OwnedFd::from(File::open(&to).unwrap()));
@@ -200,7 +216,7 @@ fn a_file_with_another_name_is_copied_with_all_that_was_proven_in_it() {
     }
     drop(journal);
     for name in ["a", "b"] {
-        std::fs::hard_link(to.join("from").join(name), dir.join(name)).unwrap();
+        std::fs::hard_link(from.join(name), dir.join(name)).unwrap();
     }
     let (mut tree, kept) = resumed(&to, &set);
     let stored = packs.iter().filter(|pack| store(&mut tree, &kept, pack));

@@ -1,0 +1,109 @@
+//! The places of entries: directories are made, and what is there is looked at.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{self as sys, AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::{Tree, disk};
+use crate::error::Error;
+use crate::object::manifest::{Kind, TOP};
+use crate::object::{absurd, any_name, safe_name};
+use crate::setting::{DELETE, OVERWRITE};
+use crate::text::shown;
+
+impl Tree {
+    pub(super) fn check_top(&self, entry: u32) -> Result<(), Error> {
+        if self.destination.name.is_some() {
+            return match self.manifest.tops() {
+                1 => Ok(()),
+                _ => Err(absurd("it has several files for one name")),
+            };
+        }
+        check_name(&self.entry(entry).name, self.destination.any_names)
+    }
+
+    /// Makes a directory, or checks that the place of another entry is free.
+    pub(super) fn make_place(&mut self, entry: u32) -> Result<(), Error> {
+        let is_directory = self.entry(entry).kind == Kind::Directory;
+        if matches!(self.entry(entry).kind, Kind::Special(_)) && !self.makes_special() {
+            self.special += 1;
+            return Ok(());
+        }
+        let directory = self.directory_of(entry)?;
+        // Nothing is in a directory that is new.
+        if self.made.contains(&self.entry(entry).parent) {
+            return match is_directory {
+                true => self.make_directory(entry, &directory),
+                false => Ok(()),
+            };
+        }
+        let name = self.name(entry);
+        let there = match sys::statat(&*directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => None,
+            Err(e) => return Err(self.error(entry, "looking at", e)),
+            Ok(there) => Some(there),
+        };
+        let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
+        match (is_directory, there, kind) {
+            (true, Some(_), _) if self.was_staged(entry) => Err(self.in_the_way(entry)),
+            (false, None, _) | (true, _, Some(FileType::Directory)) => Ok(()),
+            (true, None, _) => match self.stage(entry)? {
+                true => Ok(()),
+                false => self.make_directory(entry, &directory),
+            },
+            (true, Some(_), _) if self.replaces_all(entry) => {
+                disk::unlink(&directory, &name, false)
+                    .map_err(|e| self.error(entry, "deleting", e))?;
+                self.make_directory(entry, &directory)
+            }
+            (false, _, Some(FileType::Directory)) if self.replaces_all(entry) => Ok(()),
+            (true, Some(_), _) if self.destination.overwrite => Err(Error::Usage(format!(
+                "{} is a directory at the sender and none here: move it away, or have it deleted \
+                 with {DELETE}",
+                shown(&self.path(entry))
+            ))),
+            (false, _, Some(FileType::Directory)) => Err(Error::Usage(format!(
+                "{} is a directory here and none at the sender: name another destination, or have \
+                 it deleted with {OVERWRITE} and {DELETE}",
+                shown(&self.path(entry))
+            ))),
+            (false, Some(there), _) if self.may_be_ours(entry, &there, &name) => Ok(()),
+            // What another run has left unfinished.
+            (false, ..) if self.staged_top(entry).is_some() => {
+                disk::unlink(&directory, &name, false).map_err(|e| self.error(entry, "deleting", e))
+            }
+            (false, ..) if self.destination.overwrite => Ok(()),
+            _ => Err(Error::Exists(self.path(entry))),
+        }
+    }
+
+    fn make_directory(&mut self, entry: u32, directory: &OwnedFd) -> Result<(), Error> {
+        self.touched.insert(self.entry(entry).parent);
+        match disk::make_directory(directory, &self.name(entry)) {
+            Ok(()) => _ = self.made.insert(entry),
+            // Somebody else has made it, or two names are one to this file system.
+            Err(Errno::EXIST) => return Err(Error::Exists(self.path(entry))),
+            Err(e) => return Err(self.error(entry, "making", e)),
+        }
+        Ok(())
+    }
+
+    /// Whether what has another type than the entry in its place is deleted. What lies beside the
+    /// set in the destination never is.
+    pub(super) fn replaces_all(&self, entry: u32) -> bool {
+        self.destination.replaces_all() && self.entry(entry).parent != TOP
+    }
+}
+
+/// Checks that a file or directory at the top may have this name.
+pub(super) fn check_name(name: &[u8], any_names: bool) -> Result<(), Error> {
+    let allowed = if any_names { any_name } else { safe_name };
+    match std::str::from_utf8(name).ok().and_then(allowed) {
+        Some(_) => Ok(()),
+        None => Err(Error::Usage(format!(
+            "the sender sends {:?}, which is no name for a file here",
+            String::from_utf8_lossy(name)
+        ))),
+    }
+}
