@@ -1,24 +1,19 @@
 //! Metrics of commands that are left running, as Prometheus reads them.
 
+mod server;
+
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use self::server::MetricsServer;
 use crate::output::Output;
-use fabricast::error::Error;
 use fabricast::transfer::{RecvReport, SendEvent, SendReport, State};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use tiny_http::{Header, Method, Response, Server};
-
-/// What an answer is.
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How something ended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -306,56 +301,5 @@ pub fn say_where(out: &Output, address: SocketAddr) {
         out.say(&format!(
             "note: any host that reaches {address} can read the metrics"
         ));
-    }
-}
-
-/// Answers Prometheus on a thread of its own until it is dropped.
-pub struct MetricsServer {
-    /// Where it listens.
-    pub address: SocketAddr,
-    server: Arc<Server>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl MetricsServer {
-    /// Listens at this address.
-    pub fn open(address: SocketAddr, registry: Registry) -> Result<MetricsServer, Error> {
-        let server = Server::http(address).map_err(|e| {
-            let e = std::io::Error::other(e.to_string());
-            Error::io(format!("listening for metrics at {address}"), e)
-        })?;
-        let bound = server.server_addr().to_ip().unwrap_or(address);
-        let server = Arc::new(server);
-        let answers = server.clone();
-        let thread = thread::Builder::new().name("fabricast-metrics".into());
-        let thread = thread.spawn(move || {
-            for request in answers.incoming_requests() {
-                let is_there = matches!(request.url(), "/metrics" | "/");
-                let mut text = String::new();
-                // A client that has closed the connection needs no answer.
-                let _ = match is_there && *request.method() == Method::Get {
-                    true if encode(&mut text, &registry).is_ok() => {
-                        let kind = Header::from_bytes("Content-Type", CONTENT_TYPE);
-                        let kind = kind.expect("the header is sound");
-                        request.respond(Response::from_string(text).with_header(kind))
-                    }
-                    _ => request.respond(Response::empty(404)),
-                };
-            }
-        });
-        Ok(MetricsServer {
-            address: bound,
-            server,
-            thread: Some(thread.map_err(|e| Error::io("starting a thread", e))?),
-        })
-    }
-}
-
-impl Drop for MetricsServer {
-    fn drop(&mut self) {
-        self.server.unblock();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

@@ -5,9 +5,10 @@
 //! does.
 
 mod listing;
+mod pauses;
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,11 +26,13 @@ use fabricast_console::units;
 use serde_json::json;
 
 use self::listing::{Found, Listing, left_out};
+use self::pauses::Pauses;
 use crate::args;
 use crate::conclusion::conclude;
 use crate::metrics::{FeedMetrics, MetricsServer};
 use crate::output::Output;
 use crate::sending;
+use crate::settings::with_options;
 
 /// How often the feed looks whether it has to end.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,8 +46,6 @@ const MAX_WAIT: Duration = Duration::from_secs(3);
 const NOBODY: Duration = Duration::from_secs(15);
 /// How long a transfer waits for its first receiver at most, which may prove what it has.
 const START: Duration = Duration::from_secs(600);
-/// The pause after a transfer that has reached nobody, and the longest after several.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Runs `fabricast serve`. Returns the exit code.
 pub fn run(args: &args::Serve, interrupt: Arc<AtomicBool>) -> u8 {
@@ -70,6 +71,12 @@ fn feed_name(args: &args::Serve) -> Result<String, Error> {
              again: leave it out"
                 .into(),
         );
+    }
+    if args.data_port == args.port && args.port != 0 {
+        return usage(format!(
+            "followers connect to port {0} already: give --data-port another one, or leave it out",
+            args.port
+        ));
     }
     let dir = args.dir.canonicalize();
     let dir = dir.map_err(|e| Error::io(format!("opening {}", shown(&args.dir)), e))?;
@@ -132,6 +139,8 @@ struct Running {
     catalogue: u64,
     /// Followers that are told of it, as soon as it listens.
     followers: BTreeSet<FollowerKey>,
+    /// The addresses of the first ones, and the hosts that they count for.
+    hosts: BTreeMap<IpAddr, IpAddr>,
     /// Where its sender listens, once it does.
     port: Option<u16>,
     /// When the first receiver came.
@@ -151,8 +160,9 @@ struct Feed<'a> {
     running: Option<Running>,
     /// Since when followers want something and nothing is sent.
     wanted_since: Option<Instant>,
-    /// After failures: the earliest time of the next transfer, and the pause before it.
-    pause: (Instant, Duration),
+    pauses: Pauses,
+    /// Whether followers may come when a transfer runs already.
+    admits_late: bool,
 }
 
 impl<'a> Feed<'a> {
@@ -204,7 +214,8 @@ impl<'a> Feed<'a> {
             _metrics_server: metrics_server,
             running: None,
             wanted_since: None,
-            pause: (Instant::now(), Duration::ZERO),
+            pauses: Pauses::default(),
+            admits_late: options(args, Arc::default()).admits_late(),
         })
     }
 
@@ -270,7 +281,10 @@ impl<'a> Feed<'a> {
                 match &event {
                     SendEvent::Listening { address, .. } => {
                         running.port = Some(address.port());
-                        for follower in &running.followers {
+                        // Listing may take long. Where the catalogue is another one now, its
+                        // numbers mean other entries, and nobody is told.
+                        let is_same = self.server.catalogue().number == running.catalogue;
+                        for follower in running.followers.iter().filter(|_| is_same) {
                             self.server
                                 .invite(*follower, &running.entries, address.port());
                         }
@@ -292,23 +306,26 @@ impl<'a> Feed<'a> {
                 // The thread has told nothing at its end, so it has panicked: so do we.
                 return joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             };
+            let whole = match &*result {
+                Ok(report) => Some(report),
+                Err(failure) => failure.report.as_deref(),
+            };
             let report = (*result).as_ref().ok();
             self.metrics.ended(running.entries.len(), report);
             let is_reached = report.is_some_and(|report| report.complete() > 0);
-            self.rest(is_reached);
+            // One that has come and failed knows by itself when it wants the entries again.
+            let came = |report: &SendReport| {
+                let all = report.receivers.iter().chain(&report.refused);
+                all.map(|r| r.address.ip().to_canonical()).collect()
+            };
+            let came: BTreeSet<IpAddr> = whole.map(came).unwrap_or_default();
+            let absent = running.hosts.iter().filter(|(at, _)| !came.contains(at));
+            let absent = absent.map(|(_, host)| *host).collect();
+            self.pauses.after(&absent, is_reached);
             conclude(out, *result, &[]);
             // A source that has changed is found so at once.
             self.listing.look();
         }
-    }
-
-    /// Pauses after a transfer that has reached nobody, longer after each.
-    fn rest(&mut self, is_reached: bool) {
-        let pause = match is_reached {
-            true => Duration::ZERO,
-            false => (self.pause.1 * 2).clamp(PAUSE.0, PAUSE.1),
-        };
-        self.pause = (Instant::now() + pause, pause);
     }
 
     /// Tells followers of the transfer under way that want all of it and have come since. Tells its
@@ -321,7 +338,7 @@ impl<'a> Feed<'a> {
             return;
         };
         let is_same = self.server.catalogue().number == running.catalogue;
-        let may_join = is_same && matches!(self.args.how.late, args::Late::Admit);
+        let may_join = is_same && self.admits_late;
         let waiting = self.server.waiting();
         let (late, others): (Vec<_>, Vec<_>) = waiting
             .into_iter()
@@ -349,7 +366,7 @@ impl<'a> Feed<'a> {
 
     /// Starts the next transfer, if followers want something.
     fn choose(&mut self, out: &mut Output) {
-        if self.running.is_some() || Instant::now() < self.pause.0 {
+        if self.running.is_some() || self.pauses.is_pause() {
             return;
         }
         let lens: Vec<u64> = self
@@ -359,7 +376,13 @@ impl<'a> Feed<'a> {
             .iter()
             .map(|e| e.len)
             .collect();
-        let Some(choice) = next_publication(&lens, &self.server.waiting()) else {
+        let waiting = self.server.waiting();
+        let may_come = |(key, _): &(FollowerKey, _)| {
+            let found = self.server.address_and_host(*key);
+            found.is_none_or(|(_, host)| !self.pauses.is_paused(host))
+        };
+        let able: Vec<_> = waiting.into_iter().filter(may_come).collect();
+        let Some(choice) = next_publication(&lens, &able) else {
             self.wanted_since = None;
             return;
         };
@@ -393,7 +416,7 @@ impl<'a> Feed<'a> {
         match self.start(paths, choice.entries, choice.followers) {
             Ok(running) => self.running = Some(running),
             Err(e) => {
-                self.rest(false);
+                self.pauses.after(&BTreeSet::new(), false);
                 notice(format!("a thread cannot be started: {e}"), out);
             }
         }
@@ -431,6 +454,10 @@ impl<'a> Feed<'a> {
             began: Instant::now(),
             entries,
             catalogue: self.server.catalogue().number,
+            hosts: followers
+                .iter()
+                .filter_map(|key| self.server.address_and_host(*key))
+                .collect(),
             followers: followers.into_iter().collect(),
             port: None,
             first: None,
@@ -485,7 +512,7 @@ fn follower_event(event: &Event, out: &mut Output) {
             }));
             out.say(&format!("+ {name} ({}) follows", address.ip()));
         }
-        Event::Refused { address, reason } => refused(*address, reason, out),
+        Event::Refused { address, reason } => refused(*address, &with_options(reason), out),
         Event::Gone { name, reason, .. } => {
             out.event(&json!({"event": "unfollowed", "follower": name, "reason": reason}));
             out.say(&format!("- {name} is gone: {reason}"));

@@ -49,6 +49,29 @@ fn a_tree_and_a_file_to_three_with_modes_times_and_links() {
     assert!(dir.path("renamed/er/b").exists());
 }
 
+/// A receiver whose kernel knows no `openat2`, or whose service manager lets none pass, stores a
+/// tree and deletes what is surplus.
+#[test]
+fn a_receiver_without_openat2_stores_a_tree() {
+    let dir = Scratch::new();
+    let top = tree(&dir);
+    std::fs::create_dir_all(dir.path("to/tree/deep")).unwrap();
+    std::fs::write(dir.path("to/tree/deep/surplus"), "x").unwrap();
+    let (sender, address) = send(&[&top], &[]);
+    let mut command = Command::new("python3");
+    command.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/common/refuse_openat2.py"
+    ));
+    command.args([env!("CARGO_BIN_EXE_fabricast"), "recv", "--json", "--from"]);
+    command.args([&address, "--force", "--delete", "--dir"]);
+    command.arg(dir.path("to"));
+    let run = Run::spawn(command);
+    sender.end().expect(0);
+    run.end().expect(0);
+    assert_eq!(described(&dir.path("to/tree")), described(&top));
+}
+
 #[test]
 fn many_small_files_go_in_few_packs() {
     let dir = Scratch::new();

@@ -12,6 +12,9 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 pub use crate::bootstrap::announce::Offer;
+use fabricast_proto::Scheme;
+use fabricast_proto::scheme::FeedbackTopology;
+
 use crate::bootstrap::{self, PreSharedKey};
 use crate::error::{Error, NetworkError};
 use crate::interface::Interface;
@@ -384,6 +387,13 @@ impl SendOptions {
             ))),
             false => Ok(()),
         }
+    }
+
+    /// Whether receivers may come when the transfer runs already. Where receivers report to each
+    /// other, none can.
+    pub fn admits_late(&self) -> bool {
+        let is_direct = |scheme: Scheme| scheme.topology == FeedbackTopology::Direct;
+        self.late == Late::Admit && self.scheme.parse().is_ok_and(is_direct)
     }
 
     /// Whether this rule holds for any receiver.

@@ -15,12 +15,15 @@ use std::time::{Duration, Instant};
 
 use fabricast::error::Error;
 use fabricast::feed::{Catalogue, Entry, is_name};
+use fabricast::object::manifest::Kind;
 use fabricast::object::{Selection, SourceSet};
 use fabricast::pattern::Pattern;
 use fabricast::text::shown;
 use fabricast::waker::Waker;
 use notify::event::{AccessKind, AccessMode};
-use notify::{EventKind, RecursiveMode, Watcher};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 /// Names that are left out everywhere: hidden ones, such as rsync's temporary files and our own,
 /// and those of files that are not complete.
@@ -146,7 +149,8 @@ struct Lister {
 
 impl Lister {
     fn run(mut self, woken: &Receiver<()>, rings: SyncSender<()>) {
-        let watcher = watch(&self.dir, rings);
+        let mut watcher = watch(&self.dir, rings);
+        let mut linked = BTreeSet::new();
         if let Err(e) = &watcher {
             let text = format!(
                 "the kernel does not tell of changes in {} ({e}): they are found once in {:?}",
@@ -157,6 +161,9 @@ impl Lister {
         }
         loop {
             let began = Instant::now();
+            if let Ok(watcher) = &mut watcher {
+                watch_links(&self.dir, watcher, &mut linked);
+            }
             let is_settled = self.look();
             let pause = self.settle.max(began.elapsed() * PAUSE);
             if self.rest(woken, pause, is_settled) {
@@ -292,7 +299,16 @@ impl Lister {
                         digest: set.digest(),
                         mtime: (top.mtime, top.mtime_ns),
                     };
-                    now.insert(name, look);
+                    // Otherwise all of it would go again and again for the sake of one file.
+                    let is_known = self.seen.get(&name) == Some(&look);
+                    match if is_known { None } else { unreadable(&set) } {
+                        None => _ = now.insert(name, look),
+                        Some(file) => self.notice(format!(
+                            "{} is not sent: {} cannot be read",
+                            shown(&path),
+                            shown(&file)
+                        )),
+                    }
                 }
                 // It has gone this moment, or is a link that leads nowhere yet.
                 Err(_) if !path.exists() => {}
@@ -314,18 +330,44 @@ impl Lister {
     }
 }
 
-/// Has the kernel tell of changes beneath `dir`: each rings.
-fn watch(dir: &Path, rings: SyncSender<()>) -> notify::Result<impl Watcher + use<>> {
+/// A file of a set that this process may not read.
+fn unreadable(set: &SourceSet) -> Option<PathBuf> {
+    let entries = (0..).zip(set.manifest().entries());
+    let files = entries.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
+    let mut paths = files.map(|(number, _)| set.path(number));
+    paths.find(|path| access(path, Access::READ_OK) == Err(Errno::ACCESS))
+}
+
+/// Has the kernel tell of changes beneath `dir`: each rings. Links within it are not followed, as
+/// they are not when the files are sent.
+fn watch(dir: &Path, rings: SyncSender<()>) -> notify::Result<RecommendedWatcher> {
     let top = dir.to_owned();
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+    let tell = move |event: notify::Result<notify::Event>| {
         // After an error the kernel may have told less than there was.
         if event.is_ok_and(|event| !matters(&event, &top)) {
             return;
         }
         let _ = rings.try_send(());
-    })?;
+    };
+    let config = notify::Config::default().with_follow_symlinks(false);
+    let mut watcher = RecommendedWatcher::new(tell, config)?;
     watcher.watch(dir, RecursiveMode::Recursive)?;
     Ok(watcher)
+}
+
+/// Watches what links directly in `dir` lead to, since they stand for it. `linked`: those that are
+/// watched already. What cannot be watched is found by the next scan.
+fn watch_links(dir: &Path, watcher: &mut RecommendedWatcher, linked: &mut BTreeSet<PathBuf>) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+    let now: BTreeSet<PathBuf> = links.map(|entry| entry.path()).collect();
+    for gone in linked.difference(&now) {
+        let _ = watcher.unwatch(gone);
+    }
+    let is_watched = |link: &PathBuf| {
+        linked.contains(link) || watcher.watch(link, RecursiveMode::Recursive).is_ok()
+    };
+    *linked = now.into_iter().filter(is_watched).collect();
 }
 
 /// Whether something may have changed that is sent.

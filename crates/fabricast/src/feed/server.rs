@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::bootstrap::{listen, pending_max, plain};
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::setting::{PER_HOST, PORT};
-use crate::transfer::places;
+use crate::transfer::{host, places};
 use crate::waker::Waker;
 
 /// How long a connection may be silent before it follows.
@@ -84,6 +84,8 @@ enum State {
 struct Peer {
     line: Line,
     address: SocketAddr,
+    /// What its seat counts for.
+    host: IpAddr,
     /// The follower's name, once it has told it.
     name: String,
     state: State,
@@ -207,6 +209,13 @@ impl FeedServer {
             .collect()
     }
 
+    /// The address of a follower that is still there, and what its seat counts for: the address,
+    /// or with IPv6 the prefix in which it may choose addresses.
+    pub fn address_and_host(&self, follower: FollowerKey) -> Option<(IpAddr, IpAddr)> {
+        let peer = self.peers.get(&follower.0);
+        peer.map(|peer| (peer.address.ip(), peer.host))
+    }
+
     /// Tells a follower that waits of a transfer of these entries at this port.
     pub fn invite(&mut self, follower: FollowerKey, entries: &BTreeSet<u32>, port: u16) {
         let message = ToFollower::Publication(Publication {
@@ -294,12 +303,12 @@ impl FeedServer {
     }
 
     fn said(&mut self, key: u64, message: &[u8], events: &mut Vec<Event>) {
-        let Some(address) = self.peers.get(&key).map(|peer| peer.address.ip()) else {
+        let Some(host) = self.peers.get(&key).map(|peer| peer.host) else {
             return;
         };
         let followers = self.followers();
         let of_host = self.peers.values().filter(|peer| peer.is_follower());
-        let of_host = of_host.filter(|peer| peer.address.ip() == address).count();
+        let of_host = of_host.filter(|peer| peer.host == host).count();
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
@@ -405,10 +414,13 @@ impl FeedServer {
                 match listener.accept() {
                     Ok((stream, address)) => {
                         // What fails here is gone already.
-                        if let Ok(line) = Line::new(stream, TO_SENDER) {
+                        let local = stream.local_addr();
+                        if let (Ok(line), Ok(local)) = (Line::new(stream, TO_SENDER), local) {
+                            let address = plain(address);
                             let peer = Peer {
                                 line,
-                                address: plain(address),
+                                host: host(address.ip(), local.ip()),
+                                address,
                                 name: String::new(),
                                 state: State::Pending(Instant::now()),
                                 has_more: false,

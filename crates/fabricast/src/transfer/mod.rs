@@ -60,6 +60,7 @@ pub use events::{
 };
 pub(crate) use listening::places;
 pub use receiver::recv;
+pub(crate) use seats::host;
 pub use sender::{Source, send};
 
 use std::sync::atomic::{AtomicBool, Ordering};

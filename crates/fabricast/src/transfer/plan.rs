@@ -8,7 +8,7 @@ use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 use super::admission::Admission;
 use super::{ADDRESS, ALL, ROOT, SendDriver};
 use crate::bootstrap::message::Start;
-use crate::config::{Late, ReachRule, SendOptions};
+use crate::config::{ReachRule, SendOptions};
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net;
@@ -59,7 +59,7 @@ pub fn open(
     scheme.window = window;
     let root = net.address().for_others();
     // What was sent of a stream cannot be sent again.
-    let admits_late = !is_stream && admits_late(&scheme, options);
+    let admits_late = !is_stream && options.admits_late();
     let group = match options.reach {
         // A single receiver needs no multicast: the core sends to it by unicast. But another one
         // may come later.
@@ -121,12 +121,6 @@ pub fn group_add(start: &Start, session: u64) -> Command {
         payload_size: start.payload_size,
         start: Seq(session as u32),
     }
-}
-
-/// Whether receivers may come when the transfer runs already. Where receivers report to each other,
-/// none can join.
-fn admits_late(scheme: &Scheme, options: &SendOptions) -> bool {
-    options.late == Late::Admit && scheme.topology == FeedbackTopology::Direct
 }
 
 /// Checks that the message `start` is no longer than a receiver takes.

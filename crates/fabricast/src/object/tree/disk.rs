@@ -10,10 +10,11 @@ use std::path::Path;
 
 use rustix::fs::{
     self as sys, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags,
-    ResolveFlags, Timestamps, Uid, XattrFlags,
+    Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
 
+use super::beneath;
 use crate::object::manifest::Special;
 
 #[cfg(test)]
@@ -41,9 +42,8 @@ pub fn create(directory: &OwnedFd, name: Option<&Path>, mode: Mode) -> Result<Fi
 
 /// Opens a file of this name in a directory, or creates it. No link is followed.
 pub fn open_or_create(directory: &OwnedFd, name: &Path) -> Result<File, Errno> {
-    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let open = |flags, mode| sys::openat2(directory, name, flags, mode, inside);
+    let open = |flags, mode| beneath::open(directory, name, flags, mode);
     match open(flags | OFlags::CREATE | OFlags::EXCL, OWN) {
         Err(Errno::EXIST) => Ok(open(flags, Mode::empty())?.into()),
         created => {

@@ -6,6 +6,7 @@
 //! modes and times of directories, come at the end. A directory at the top that was not there
 //! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
+mod beneath;
 mod disk;
 mod ending;
 mod file_systems;
@@ -33,7 +34,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
 use self::journal::{Journal, Record};
@@ -342,9 +343,8 @@ impl Tree {
     /// puts there in the meantime (a FIFO, a terminal) does not hold the thread.
     fn beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Error> {
         let path = self.relative(entry);
-        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        sys::openat2(&*self.root, &path, flags, Mode::empty(), inside)
+        beneath::open(&*self.root, &path, flags, Mode::empty())
             .map_err(|e| self.error(entry, "opening", e))
     }
 

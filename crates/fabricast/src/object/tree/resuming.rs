@@ -10,14 +10,14 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{self as sys, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as sys, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::journal::{Journal, Record, is_own, partial_name};
 use super::kept::{Kept, is_hole};
 use super::partial::Partial;
 use super::ranges::Ranges;
-use super::{Tree, absurd, disk};
+use super::{Tree, absurd, beneath, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, Manifest};
 use crate::object::pack::{Content, Header, Pack, Piece};
@@ -184,9 +184,8 @@ impl Tree {
     pub(super) fn partial(&mut self, file: u32) -> Option<File> {
         let name = partial_name(self.id.as_ref()?, file);
         let directory = self.directory_of(file).ok()?;
-        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = sys::openat2(&*directory, name, flags, Mode::empty(), inside);
+        let opened = beneath::open(&*directory, name, flags, Mode::empty());
         let file = File::from(opened.ok()?);
         is_own(&file).then_some(file)
     }

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self as sys, AtFlags, FileType};
 use rustix::io::Errno;
 
+use super::beneath::open_directory;
 use super::{Destination, Tree, disk, relative};
 use crate::error::Error;
 use crate::object::manifest::{Kind, Manifest, TOP};
@@ -29,13 +30,6 @@ struct Surplus {
     /// Number of the directory in the manifest.
     directory: u32,
     name: OsString,
-}
-
-/// Opens a directory beneath another one, on the same file system and without links.
-fn open(beneath: impl AsFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    sys::openat2(beneath, path, flags, Mode::empty(), inside)
 }
 
 /// The names in a directory, in order.
@@ -89,7 +83,7 @@ fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Sur
         }
         let path = relative(manifest, to.name.as_deref(), number);
         let fails = |e: Errno| Error::io(format!("reading {}", shown(&to.root.join(&path))), e);
-        let directory = match open(root, &path) {
+        let directory = match open_directory(root, &path) {
             Ok(directory) => directory,
             // It is not there yet, or a link has its place.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
@@ -131,7 +125,7 @@ pub(super) fn delete(
     if depth >= DEPTH_MAX {
         return Err(fails(Errno::MLINK));
     }
-    let opened = open(directory, name).map_err(fails)?;
+    let opened = open_directory(directory, name).map_err(fails)?;
     let mut count = 1;
     for below in names(&opened).map_err(fails)? {
         let deleted = delete(&opened, below.as_ref(), depth + 1);
@@ -190,7 +184,8 @@ impl Tree {
             let within = self.path(directory);
             let fails = |path: &Path, e: Errno| not_deleted(&within.join(path), e);
             let relative = self.relative(directory);
-            let opened = open(&*self.root, &relative).map_err(|e| fails(Path::new(""), e))?;
+            let opened =
+                open_directory(&*self.root, &relative).map_err(|e| fails(Path::new(""), e))?;
             let deleted = delete(&opened, name.as_ref(), 0);
             count += deleted.map_err(|(path, e)| fails(&path, e))?;
             self.touched.insert(directory);
@@ -250,7 +245,8 @@ impl DryRun {
         let entries = self.manifest.entries().iter().filter(|e| e.parent != TOP);
         entries.filter_map(|entry| {
             let name = self.destination.name.as_deref();
-            let directory = open(&self.root, &relative(&self.manifest, name, entry.parent)).ok()?;
+            let directory =
+                open_directory(&self.root, &relative(&self.manifest, name, entry.parent)).ok()?;
             let name = OsStr::from_bytes(&entry.name);
             let there = sys::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             let is_directory = FileType::from_raw_mode(there.st_mode) == FileType::Directory;
