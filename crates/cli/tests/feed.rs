@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -600,6 +601,40 @@ fn a_follower_that_does_not_come_is_not_waited_for() {
     until_entry(&mut run, "a");
     publish(&feed, "b", b"b");
     until_all(&mut run, 2);
+    ends(run);
+    ends(sender);
+}
+
+/// Directories that a process has the kernel watch.
+fn watched(run: &Run) -> usize {
+    let infos = format!("/proc/{}/fdinfo", run.pid().as_raw_nonzero());
+    let infos = fs::read_dir(infos).unwrap().flatten();
+    let texts = infos.filter_map(|info| fs::read_to_string(info.path()).ok());
+    texts.map(|text| text.matches("inotify wd:").count()).sum()
+}
+
+/// What a link within an entry leads to is neither sent nor watched. What a link directly in the
+/// feed's directory leads to is both.
+#[test]
+fn links_are_watched_where_they_are_followed() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (outside, linked) = (dir.path("outside"), dir.path("linked"));
+    for n in 0..50 {
+        fs::create_dir_all(outside.join(n.to_string())).unwrap();
+    }
+    fs::create_dir_all(linked.join("deep")).unwrap();
+    fs::create_dir(feed.join("entry")).unwrap();
+    symlink(&outside, feed.join("entry/out")).unwrap();
+    symlink(&linked, feed.join("image")).unwrap();
+    let (sender, address) = serve(&feed, "0", &["--rescan", "1h"]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    until_all(&mut run, 2);
+    assert!(watched(&sender) < 10, "{}", watched(&sender));
+    publish(&linked.join("deep"), "new", b"one");
+    run.until("entry", |e| e["name"] == "image" && e["len"] == 3);
+    publish(&linked.join("deep"), "new", b"three");
+    run.until("entry", |e| e["name"] == "image" && e["len"] == 5);
     ends(run);
     ends(sender);
 }
