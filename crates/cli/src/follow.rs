@@ -23,7 +23,7 @@ use serde_json::json;
 
 use self::record::{Record, Retention};
 use crate::args;
-use crate::hook::{Hooks, Job};
+use crate::hook::{Hooks, Job, Outcome};
 use crate::metrics::{FollowMetrics, MetricsServer};
 use crate::output::Output;
 use crate::recv;
@@ -132,17 +132,25 @@ struct Following {
 }
 
 impl Following {
-    /// Follows until it is interrupted. Waits for a feed that is away.
+    /// Follows until it is interrupted. Ends the hook that runs then, and notes which have ended.
     fn run(&mut self, out: &mut Output) -> Result<(), Error> {
-        let mut pause = PAUSE.0;
         // The record outlives connections, since hooks may run meanwhile.
         let mut record = None;
+        let result = self.follow_all(&mut record, out);
+        self.hooks.iter_mut().for_each(Hooks::stop);
+        let tidied = record.map_or(Ok(()), |mut open| self.tidy(&mut open, out));
+        result.and(tidied)
+    }
+
+    /// Follows until it is interrupted. Waits for a feed that is away.
+    fn follow_all(&mut self, record: &mut Option<Open>, out: &mut Output) -> Result<(), Error> {
+        let mut pause = PAUSE.0;
         loop {
             let error = match Follower::connect(&self.from, &self.name) {
                 Ok(mut feed) => {
                     pause = PAUSE.0;
                     self.has_followed = true;
-                    self.follow(&mut feed, &mut record, out)
+                    self.follow(&mut feed, record, out)
                 }
                 // Names of hosts cannot always be looked up.
                 Err(Error::Usage(why)) if self.has_followed => Err(Error::PeerLost(why)),
@@ -161,8 +169,8 @@ impl Following {
                 if self.is_interrupted() {
                     return Ok(());
                 }
-                if let Some(record) = &mut record {
-                    self.tidy(record, out)?;
+                if let Some(open) = record {
+                    self.tidy(open, out)?;
                 }
                 thread::sleep(TICK);
             }
@@ -255,6 +263,7 @@ impl Following {
             feed: feed.to_owned(),
             folder,
             record,
+            is_unsaved: false,
         };
         for entry in open.record.hooks() {
             self.hook(&open, &entry);
@@ -289,7 +298,7 @@ impl Following {
             }
             !is_too_long
         });
-        open.record.save()?;
+        open.save()?;
         let all = catalogue.bytes();
         let entries = catalogue.entries.len();
         self.metrics.offered(entries, all, wants.len());
@@ -332,10 +341,15 @@ impl Following {
             name: Some(self.name.clone()),
             ..self.options.clone()
         };
-        let result = transfer::recv(&options, &mut |event| match event {
-            // The feed has said where the sender is.
-            RecvEvent::Searching { .. } => {}
-            event => recv::tell(out, event),
+        let result = transfer::recv(&options, &mut |event| {
+            match event {
+                // The feed has said where the sender is.
+                RecvEvent::Searching { .. } => {}
+                event => recv::tell(out, event),
+            }
+            // A transfer may take long. It does not wait for the disk here: the record is saved
+            // when the transfer has ended, however that was.
+            self.tell_hooks(open, out);
         });
         out.finish();
         let report = match result {
@@ -357,7 +371,7 @@ impl Following {
             open.record.received(entry, self.hooks.is_some());
         }
         // First the record: what is here must not come again, and its hooks must run.
-        open.record.save()?;
+        open.save()?;
         for entry in &here {
             let path = open.record.path(&entry.name);
             let told = ToldPath::from(&*path).path;
@@ -413,9 +427,8 @@ impl Following {
         }
     }
 
-    /// Tells of hooks that have ended, and removes what is too old.
-    fn tidy(&mut self, open: &mut Open, out: &mut Output) -> Result<(), Error> {
-        let mut is_other = false;
+    /// Tells of hooks that have ended, and notes that.
+    fn tell_hooks(&self, open: &mut Open, out: &mut Output) {
         while let Some((job, outcome)) = self.hooks.as_ref().and_then(Hooks::ended) {
             self.metrics.hook(outcome.word());
             let trouble = outcome.trouble();
@@ -426,11 +439,19 @@ impl Following {
             if let Some(trouble) = trouble {
                 out.say(&format!("! the hook for {}: {trouble}", shown(&job.path)));
             }
-            open.record.hook_has_run(&job.entry);
-            is_other = true;
+            if !matches!(outcome, Outcome::Stopped) {
+                open.record.hook_has_run(&job.entry);
+                open.is_unsaved = true;
+            }
         }
+    }
+
+    /// Tells of hooks that have ended, removes what is too old, and saves the record if it has
+    /// changed.
+    fn tidy(&self, open: &mut Open, out: &mut Output) -> Result<(), Error> {
+        self.tell_hooks(open, out);
         let (removed, failed) = open.record.remove_old(self.retention);
-        is_other |= !removed.is_empty() || !failed.is_empty();
+        open.is_unsaved |= !removed.is_empty() || !failed.is_empty();
         for path in removed {
             self.metrics.removed();
             out.event(&json!({"event": "removed", "path": ToldPath::from(&*path).path}));
@@ -439,8 +460,8 @@ impl Following {
         for text in failed {
             notice(text, out);
         }
-        match is_other {
-            true => open.record.save(),
+        match open.is_unsaved {
+            true => open.save(),
             false => Ok(()),
         }
     }
@@ -451,6 +472,16 @@ struct Open {
     feed: String,
     folder: PathBuf,
     record: Record,
+    /// Whether hooks have ended, or entries were removed, since the record was saved.
+    is_unsaved: bool,
+}
+
+impl Open {
+    fn save(&mut self) -> Result<(), Error> {
+        self.record.save()?;
+        self.is_unsaved = false;
+        Ok(())
+    }
 }
 
 /// The names of entries that are not here as a whole.

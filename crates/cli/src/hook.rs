@@ -102,7 +102,7 @@ impl Queue {
     }
 }
 
-/// Runs hooks until it is dropped.
+/// Runs hooks until it is stopped or dropped.
 pub struct Hooks {
     queue: Arc<Queue>,
     ended: Receiver<(Job, Outcome)>,
@@ -151,10 +151,9 @@ impl Hooks {
     pub fn ended(&self) -> Option<(Job, Outcome)> {
         self.ended.try_recv().ok()
     }
-}
 
-impl Drop for Hooks {
-    fn drop(&mut self) {
+    /// Ends the hook that runs, and starts no other one.
+    pub fn stop(&mut self) {
         // Under the lock, so that the thread does not miss the bell.
         let jobs = self.queue.jobs();
         self.queue.stop.store(true, Ordering::Relaxed);
@@ -163,6 +162,12 @@ impl Drop for Hooks {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

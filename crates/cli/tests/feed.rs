@@ -384,6 +384,53 @@ fn hooks_that_fail_or_hang_stop_nothing() {
     ends(sender);
 }
 
+/// A hook that ends while a transfer runs is told at once, and does not run again when that transfer
+/// is interrupted.
+#[test]
+fn a_hook_that_has_ended_does_not_run_again() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (sender, address) = serve(&feed, "0", &["--rate", "20MB/s"]);
+    let command = noting(&dir, "until [ -e \"$0.go\" ]; do sleep 0.01; done");
+    let args = ["--hook", &command];
+    let mut run = follow(&address, &dir.path("to"), &args);
+    publish(&feed, "a", b"1");
+    until_entry(&mut run, "a");
+    fs::rename(dir.file("big", 60_000_000), feed.join("big")).unwrap();
+    run.until_share_of("placed", 5);
+    fs::write(dir.path("hook script.sh.go"), "").unwrap();
+    assert_eq!(run.until("hook", |_| true)["name"], "a");
+    let end = ends(run);
+    assert_eq!(end.all("entry").count(), 1, "the transfer runs: {end:#?}");
+    let mut run = follow(&address, &dir.path("to"), &args);
+    assert_eq!(run.until("hook", |_| true)["name"], "big");
+    ends(run);
+    ends(sender);
+}
+
+/// A hook that stops the receiver is told as it has ended: it runs again only if it was cut short.
+#[test]
+fn a_hook_that_ends_with_the_receiver_is_noted() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (sender, address) = serve(&feed, "0", &[]);
+    let command = noting(&dir, "exec kill -TERM $PPID");
+    let mut run = follow(&address, &dir.path("to"), &["--hook", &command]);
+    publish(&feed, "a", b"1");
+    until_entry(&mut run, "a");
+    let end = run.end().expect(0);
+    let result = &end.one("hook")["result"];
+    let next = match result.as_str() {
+        Some("stopped") => "a",
+        _ => "b",
+    };
+    publish(&feed, "b", b"1");
+    let mut run = follow(&address, &dir.path("to"), &["--hook", "true"]);
+    assert_eq!(run.until("hook", |_| true)["name"], next, "{result}");
+    ends(run);
+    ends(sender);
+}
+
 /// Only what was received is removed, the oldest first, and it does not come again. A follower that
 /// comes later gets the newest alone.
 #[test]
