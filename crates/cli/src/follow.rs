@@ -3,9 +3,10 @@
 //! One thread talks to the feed and receives, by turns. Hooks run on a thread of their own
 //! (`crate::hook`). What is here stands in `record`, in the feed's directory.
 
+mod failures;
 mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use fabricast::transfer::{self, RecvEvent, RecvReport};
 use fabricast_console::units;
 use serde_json::json;
 
+use self::failures::Failures;
 use self::record::{Record, Retention};
 use crate::args;
 use crate::hook::{Hooks, Job, Outcome};
@@ -32,9 +34,6 @@ use crate::recv;
 const TICK: Duration = Duration::from_millis(100);
 /// The pause before the feed is called again, at first and at most. It doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The pause before an entry that could not be received is wanted again, at first and at most. It
-/// doubles.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Runs `fabricast recv --follow`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
@@ -66,7 +65,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         metrics,
         has_followed: false,
         is_away: false,
-        failures: BTreeMap::new(),
+        failures: Failures::default(),
         too_long: BTreeSet::new(),
     };
     if let Some(server) = &metrics_server {
@@ -104,13 +103,6 @@ fn own_name(dest: &Path) -> String {
     format!("{}:{}", host.nodename().to_string_lossy(), shown(dest))
 }
 
-/// When an entry that could not be received is wanted again.
-struct Failure {
-    /// `None`: it is wanted now.
-    again: Option<Instant>,
-    pause: Duration,
-}
-
 struct Following {
     /// The options of each transfer, but for the sender and the destination.
     options: RecvOptions,
@@ -125,8 +117,7 @@ struct Following {
     has_followed: bool,
     /// Whether the user knows that the feed is away.
     is_away: bool,
-    /// Entries that could not be received, by their digests.
-    failures: BTreeMap<String, Failure>,
+    failures: Failures,
     /// Entries that are longer than the user allows, of which the user knows, by their digests.
     too_long: BTreeSet<String>,
 }
@@ -227,9 +218,7 @@ impl Following {
             self.tidy(open, out)?;
             match feed.hear(TICK)? {
                 None => {
-                    let now = Instant::now();
-                    let is_due = |failure: &Failure| failure.again.is_some_and(|at| at <= now);
-                    if self.failures.values().any(is_due) {
+                    if self.failures.is_due(Instant::now()) {
                         return Ok(());
                     }
                 }
@@ -307,17 +296,9 @@ impl Following {
             "wanted": wants.len(),
         }));
         let digest = |number: &u32| &catalogue.entries[*number as usize].digest;
-        let now = Instant::now();
-        let wanted: BTreeSet<&String> = wants.iter().map(digest).collect();
-        self.failures.retain(|digest, _| wanted.contains(digest));
-        wants.retain(|number| match self.failures.get_mut(digest(number)) {
-            Some(failure) if failure.again.is_some_and(|at| at > now) => false,
-            Some(failure) => {
-                failure.again = None;
-                true
-            }
-            None => true,
-        });
+        self.failures.retain(&wants.iter().map(digest).collect());
+        self.failures.want_due(Instant::now());
+        wants.retain(|number| !self.failures.waits(digest(number)));
         feed.want(&wants)
     }
 
@@ -367,7 +348,7 @@ impl Following {
             .iter()
             .partition(|entry| failed.contains(&entry.name));
         for entry in &here {
-            self.failures.remove(&entry.digest);
+            self.failures.remove(&entry.digest, Instant::now());
             open.record.received(entry, self.hooks.is_some());
         }
         // First the record: what is here must not come again, and its hooks must run.
@@ -392,16 +373,8 @@ impl Following {
 
     /// Notes that entries have not come, and wants them again later.
     fn failed(&mut self, entries: &[&Entry], error: &Error, out: &mut Output) {
-        let now = Instant::now();
-        let mut longest = Duration::ZERO;
-        for entry in entries {
-            let before = self.failures.get(&entry.digest);
-            let pause = before.map_or(AGAIN.0, |failure| (failure.pause * 2).min(AGAIN.1));
-            longest = longest.max(pause);
-            let again = Some(now + pause);
-            self.failures
-                .insert(entry.digest.clone(), Failure { again, pause });
-        }
+        let digests: Vec<&str> = entries.iter().map(|entry| &*entry.digest).collect();
+        let longest = self.failures.add(&digests, Instant::now());
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
         let (code, reason) = (
             error.exit_code(),
@@ -412,7 +385,7 @@ impl Following {
             "again": longest.as_secs_f64(),
         }));
         out.say(&format!(
-            "! {} has not come, and is wanted again in {longest:?}: {reason}",
+            "! {} has not come, and is wanted again within {longest:?}: {reason}",
             escaped(&names.join(", "))
         ));
     }

@@ -256,6 +256,30 @@ fn a_publication_that_fails_ends_nothing() {
     sender.end().expect(0);
 }
 
+/// Small entries share a transfer. One of them that cannot be stored does not hold the others back.
+#[test]
+fn one_small_entry_in_the_way_holds_no_others_back() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    for n in 0..12 {
+        publish(&feed, &format!("f{n:02}"), &[n]);
+    }
+    let to = dir.path("to");
+    fs::create_dir_all(to.join("feed/f07/in the way")).unwrap();
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &to, &[]);
+    run.until("publication_failed", |e| {
+        e["entries"].as_array().unwrap().len() == 12
+    });
+    run.until("catalogue", |e| e["entries"] == 12 && e["wanted"] == 1);
+    // It comes when nothing is in its way.
+    fs::remove_dir_all(to.join("feed/f07")).unwrap();
+    until_all(&mut run, 12);
+    assert_eq!(contents(&to.join("feed")), contents(&feed));
+    ends(run);
+    ends(sender);
+}
+
 /// A program that notes its arguments, one a line of `out`, in hexadecimal.
 fn noting(dir: &Scratch, more: &str) -> String {
     let script = dir.path("hook script.sh");
