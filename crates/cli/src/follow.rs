@@ -23,7 +23,7 @@ use fabricast_console::units;
 use serde_json::json;
 
 use self::failures::Failures;
-use self::record::{Record, Retention};
+use self::record::{Record, Retention, Wants};
 use crate::args;
 use crate::hook::{Hooks, Job, Outcome};
 use crate::metrics::{FollowMetrics, MetricsServer};
@@ -57,6 +57,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         from: args.from.clone().unwrap_or_default(), // clap requires it
         dest,
         retention: Retention {
+            longest: args.max_size,
             keep: args.feed.keep.map(|n| n as usize),
             keep_for: args.feed.keep_for,
         },
@@ -268,16 +269,14 @@ impl Following {
         catalogue: &Catalogue,
         out: &mut Output,
     ) -> Result<(), Error> {
-        let longest = self.options.max_size.unwrap_or(u64::MAX);
-        let told = std::mem::take(&mut self.too_long);
-        let mut wants = open.record.wants(catalogue, self.retention);
-        wants.retain(|number| {
-            let entry = &catalogue.entries[*number as usize];
-            let is_too_long = entry.len > longest;
-            if is_too_long {
-                self.too_long.insert(entry.digest.clone());
-            }
-            if is_too_long && !told.contains(&entry.digest) {
+        let entry = |number: &u32| &catalogue.entries[*number as usize];
+        let digest = |number: &u32| &entry(number).digest;
+        let Wants {
+            wanted: mut wants,
+            too_long,
+        } = open.record.wants(catalogue, self.retention);
+        for entry in too_long.iter().map(entry) {
+            if !self.too_long.contains(&entry.digest) {
                 let text = format!(
                     "{} ({}) does not come: it is longer than --max-size",
                     escaped(&entry.name),
@@ -285,8 +284,8 @@ impl Following {
                 );
                 notice(text, out);
             }
-            !is_too_long
-        });
+        }
+        self.too_long = too_long.iter().map(digest).cloned().collect();
         open.save()?;
         let all = catalogue.bytes();
         let entries = catalogue.entries.len();
@@ -295,7 +294,6 @@ impl Following {
             "event": "catalogue", "number": catalogue.number, "entries": entries, "len": all,
             "wanted": wants.len(),
         }));
-        let digest = |number: &u32| &catalogue.entries[*number as usize].digest;
         self.failures.retain(&wants.iter().map(digest).collect());
         self.failures.want_due(Instant::now());
         wants.retain(|number| !self.failures.waits(digest(number)));
@@ -344,12 +342,11 @@ impl Following {
         };
         out.result("done", &report);
         let failed = failed_tops(&report, &open.folder);
-        let (lacking, here): (Vec<&Entry>, Vec<&Entry>) = entries
-            .iter()
-            .partition(|entry| failed.contains(&entry.name));
+        let (here, lacking): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| {
+            !failed.contains(&entry.name) && open.record.received(entry, self.hooks.is_some())
+        });
         for entry in &here {
             self.failures.remove(&entry.digest, Instant::now());
-            open.record.received(entry, self.hooks.is_some());
         }
         // First the record: what is here must not come again, and its hooks must run.
         open.save()?;
@@ -365,7 +362,7 @@ impl Following {
         }
         self.metrics.ended(here.len(), Some(&report));
         if !lacking.is_empty() {
-            let text = "the feed could not read all of its files, or they have changed";
+            let text = "not all of it has come: the feed could not read it, or it has changed";
             self.failed(&lacking, &Error::SourceChanged(text.into()), out);
         }
         Ok(())
