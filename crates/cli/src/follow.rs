@@ -3,9 +3,10 @@
 //! One thread talks to the feed and receives, by turns. Hooks run on a thread of their own
 //! (`crate::hook`). What is here stands in `record`, in the feed's directory.
 
+mod failures;
 mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,20 +22,20 @@ use fabricast::transfer::{self, RecvEvent, RecvReport};
 use fabricast_console::units;
 use serde_json::json;
 
-use self::record::{Record, Retention};
+use self::failures::Failures;
+use self::record::{Record, Retention, Wants};
 use crate::args;
-use crate::hook::{Hooks, Job};
+use crate::hook::{Hooks, Job, Outcome};
 use crate::metrics::{FollowMetrics, MetricsServer};
 use crate::output::Output;
 use crate::recv;
 
+/// How long after a failure the record is saved again.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
 /// How often the receiver looks whether it has to end, and what is too old.
 const TICK: Duration = Duration::from_millis(100);
 /// The pause before the feed is called again, at first and at most. It doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The pause before an entry that could not be received is wanted again, at first and at most. It
-/// doubles.
-const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Runs `fabricast recv --follow`. Returns the exit code.
 pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
@@ -58,6 +59,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         from: args.from.clone().unwrap_or_default(), // clap requires it
         dest,
         retention: Retention {
+            longest: args.max_size,
             keep: args.feed.keep.map(|n| n as usize),
             keep_for: args.feed.keep_for,
         },
@@ -66,7 +68,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         metrics,
         has_followed: false,
         is_away: false,
-        failures: BTreeMap::new(),
+        failures: Failures::default(),
         too_long: BTreeSet::new(),
     };
     if let Some(server) = &metrics_server {
@@ -104,13 +106,6 @@ fn own_name(dest: &Path) -> String {
     format!("{}:{}", host.nodename().to_string_lossy(), shown(dest))
 }
 
-/// When an entry that could not be received is wanted again.
-struct Failure {
-    /// `None`: it is wanted now.
-    again: Option<Instant>,
-    pause: Duration,
-}
-
 struct Following {
     /// The options of each transfer, but for the sender and the destination.
     options: RecvOptions,
@@ -125,24 +120,34 @@ struct Following {
     has_followed: bool,
     /// Whether the user knows that the feed is away.
     is_away: bool,
-    /// Entries that could not be received, by their digests.
-    failures: BTreeMap<String, Failure>,
+    failures: Failures,
     /// Entries that are longer than the user allows, of which the user knows, by their digests.
     too_long: BTreeSet<String>,
 }
 
 impl Following {
-    /// Follows until it is interrupted. Waits for a feed that is away.
+    /// Follows until it is interrupted. Ends the hook that runs then, and notes which have ended.
     fn run(&mut self, out: &mut Output) -> Result<(), Error> {
-        let mut pause = PAUSE.0;
         // The record outlives connections, since hooks may run meanwhile.
         let mut record = None;
+        let result = self.follow_all(&mut record, out);
+        self.hooks.iter_mut().for_each(Hooks::stop);
+        if let Some(mut open) = record {
+            open.retry = None;
+            self.tidy(&mut open, out);
+        }
+        result
+    }
+
+    /// Follows until it is interrupted. Waits for a feed that is away.
+    fn follow_all(&mut self, record: &mut Option<Open>, out: &mut Output) -> Result<(), Error> {
+        let mut pause = PAUSE.0;
         loop {
             let error = match Follower::connect(&self.from, &self.name) {
                 Ok(mut feed) => {
                     pause = PAUSE.0;
                     self.has_followed = true;
-                    self.follow(&mut feed, &mut record, out)
+                    self.follow(&mut feed, record, out)
                 }
                 // Names of hosts cannot always be looked up.
                 Err(Error::Usage(why)) if self.has_followed => Err(Error::PeerLost(why)),
@@ -161,8 +166,8 @@ impl Following {
                 if self.is_interrupted() {
                     return Ok(());
                 }
-                if let Some(record) = &mut record {
-                    self.tidy(record, out)?;
+                if let Some(open) = record {
+                    self.tidy(open, out);
                 }
                 thread::sleep(TICK);
             }
@@ -177,7 +182,7 @@ impl Following {
     /// Says once that the feed is away.
     fn away(&mut self, error: &Error, out: &mut Output) {
         if !std::mem::replace(&mut self.is_away, true) {
-            let reason = error.to_string();
+            let reason = crate::settings::with_options(&error.to_string());
             out.event(&json!({"event": "waiting", "from": self.from, "reason": reason}));
             out.say(&format!("Waiting for the feed at {}: {reason}", self.from));
         }
@@ -204,7 +209,7 @@ impl Following {
             shown(&folder)
         ));
         let open = match kept {
-            Some(open) if open.folder == folder => open,
+            Some(open) if open.folder == folder && folder.is_dir() => open,
             _ => {
                 *kept = None;
                 kept.insert(self.open(feed.feed(), folder, out)?)
@@ -216,12 +221,18 @@ impl Following {
             if self.is_interrupted() {
                 return Err(Error::Interrupted);
             }
-            self.tidy(open, out)?;
+            if !open.folder.is_dir() {
+                notice(
+                    format!("{} is gone, and is made anew", shown(&open.folder)),
+                    out,
+                );
+                *kept = None;
+                return Ok(());
+            }
+            self.tidy(open, out);
             match feed.hear(TICK)? {
                 None => {
-                    let now = Instant::now();
-                    let is_due = |failure: &Failure| failure.again.is_some_and(|at| at <= now);
-                    if self.failures.values().any(is_due) {
+                    if self.failures.is_due(Instant::now()) {
                         return Ok(());
                     }
                 }
@@ -255,6 +266,8 @@ impl Following {
             feed: feed.to_owned(),
             folder,
             record,
+            is_unsaved: false,
+            retry: None,
         };
         for entry in open.record.hooks() {
             self.hook(&open, &entry);
@@ -270,16 +283,14 @@ impl Following {
         catalogue: &Catalogue,
         out: &mut Output,
     ) -> Result<(), Error> {
-        let longest = self.options.max_size.unwrap_or(u64::MAX);
-        let told = std::mem::take(&mut self.too_long);
-        let mut wants = open.record.wants(catalogue, self.retention);
-        wants.retain(|number| {
-            let entry = &catalogue.entries[*number as usize];
-            let is_too_long = entry.len > longest;
-            if is_too_long {
-                self.too_long.insert(entry.digest.clone());
-            }
-            if is_too_long && !told.contains(&entry.digest) {
+        let entry = |number: &u32| &catalogue.entries[*number as usize];
+        let digest = |number: &u32| &entry(number).digest;
+        let Wants {
+            wanted: mut wants,
+            too_long,
+        } = open.record.wants(catalogue, self.retention);
+        for entry in too_long.iter().map(entry) {
+            if !self.too_long.contains(&entry.digest) {
                 let text = format!(
                     "{} ({}) does not come: it is longer than --max-size",
                     escaped(&entry.name),
@@ -287,9 +298,9 @@ impl Following {
                 );
                 notice(text, out);
             }
-            !is_too_long
-        });
-        open.record.save()?;
+        }
+        self.too_long = too_long.iter().map(digest).cloned().collect();
+        open.save(out);
         let all = catalogue.bytes();
         let entries = catalogue.entries.len();
         self.metrics.offered(entries, all, wants.len());
@@ -297,18 +308,9 @@ impl Following {
             "event": "catalogue", "number": catalogue.number, "entries": entries, "len": all,
             "wanted": wants.len(),
         }));
-        let digest = |number: &u32| &catalogue.entries[*number as usize].digest;
-        let now = Instant::now();
-        let wanted: BTreeSet<&String> = wants.iter().map(digest).collect();
-        self.failures.retain(|digest, _| wanted.contains(digest));
-        wants.retain(|number| match self.failures.get_mut(digest(number)) {
-            Some(failure) if failure.again.is_some_and(|at| at > now) => false,
-            Some(failure) => {
-                failure.again = None;
-                true
-            }
-            None => true,
-        });
+        self.failures.retain(&wants.iter().map(digest).collect());
+        self.failures.want_due(Instant::now());
+        wants.retain(|number| !self.failures.waits(digest(number)));
         feed.want(&wants)
     }
 
@@ -332,10 +334,15 @@ impl Following {
             name: Some(self.name.clone()),
             ..self.options.clone()
         };
-        let result = transfer::recv(&options, &mut |event| match event {
-            // The feed has said where the sender is.
-            RecvEvent::Searching { .. } => {}
-            event => recv::tell(out, event),
+        let result = transfer::recv(&options, &mut |event| {
+            match event {
+                // The feed has said where the sender is.
+                RecvEvent::Searching { .. } => {}
+                event => recv::tell(out, event),
+            }
+            // A transfer may take long. It does not wait for the disk here: the record is saved
+            // when the transfer has ended, however that was.
+            self.tell_hooks(open, out);
         });
         out.finish();
         let report = match result {
@@ -349,15 +356,14 @@ impl Following {
         };
         out.result("done", &report);
         let failed = failed_tops(&report, &open.folder);
-        let (lacking, here): (Vec<&Entry>, Vec<&Entry>) = entries
-            .iter()
-            .partition(|entry| failed.contains(&entry.name));
+        let (here, lacking): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| {
+            !failed.contains(&entry.name) && open.record.received(entry, self.hooks.is_some())
+        });
         for entry in &here {
-            self.failures.remove(&entry.digest);
-            open.record.received(entry, self.hooks.is_some());
+            self.failures.remove(&entry.digest, Instant::now());
         }
         // First the record: what is here must not come again, and its hooks must run.
-        open.record.save()?;
+        open.save(out);
         for entry in &here {
             let path = open.record.path(&entry.name);
             let told = ToldPath::from(&*path).path;
@@ -370,7 +376,7 @@ impl Following {
         }
         self.metrics.ended(here.len(), Some(&report));
         if !lacking.is_empty() {
-            let text = "the feed could not read all of its files, or they have changed";
+            let text = "not all of it has come: the feed could not read it, or it has changed";
             self.failed(&lacking, &Error::SourceChanged(text.into()), out);
         }
         Ok(())
@@ -378,16 +384,8 @@ impl Following {
 
     /// Notes that entries have not come, and wants them again later.
     fn failed(&mut self, entries: &[&Entry], error: &Error, out: &mut Output) {
-        let now = Instant::now();
-        let mut longest = Duration::ZERO;
-        for entry in entries {
-            let before = self.failures.get(&entry.digest);
-            let pause = before.map_or(AGAIN.0, |failure| (failure.pause * 2).min(AGAIN.1));
-            longest = longest.max(pause);
-            let again = Some(now + pause);
-            self.failures
-                .insert(entry.digest.clone(), Failure { again, pause });
-        }
+        let digests: Vec<&str> = entries.iter().map(|entry| &*entry.digest).collect();
+        let longest = self.failures.add(&digests, Instant::now());
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
         let (code, reason) = (
             error.exit_code(),
@@ -398,7 +396,7 @@ impl Following {
             "again": longest.as_secs_f64(),
         }));
         out.say(&format!(
-            "! {} has not come, and is wanted again in {longest:?}: {reason}",
+            "! {} has not come, and is wanted again within {longest:?}: {reason}",
             escaped(&names.join(", "))
         ));
     }
@@ -413,9 +411,8 @@ impl Following {
         }
     }
 
-    /// Tells of hooks that have ended, and removes what is too old.
-    fn tidy(&mut self, open: &mut Open, out: &mut Output) -> Result<(), Error> {
-        let mut is_other = false;
+    /// Tells of hooks that have ended, and notes that.
+    fn tell_hooks(&self, open: &mut Open, out: &mut Output) {
         while let Some((job, outcome)) = self.hooks.as_ref().and_then(Hooks::ended) {
             self.metrics.hook(outcome.word());
             let trouble = outcome.trouble();
@@ -426,11 +423,19 @@ impl Following {
             if let Some(trouble) = trouble {
                 out.say(&format!("! the hook for {}: {trouble}", shown(&job.path)));
             }
-            open.record.hook_has_run(&job.entry);
-            is_other = true;
+            if !matches!(outcome, Outcome::Stopped | Outcome::NotStarted(_)) {
+                open.record.hook_has_run(&job.entry);
+                open.is_unsaved = true;
+            }
         }
+    }
+
+    /// Tells of hooks that have ended, removes what is too old, and saves the record if it has
+    /// changed.
+    fn tidy(&self, open: &mut Open, out: &mut Output) {
+        self.tell_hooks(open, out);
         let (removed, failed) = open.record.remove_old(self.retention);
-        is_other |= !removed.is_empty() || !failed.is_empty();
+        open.is_unsaved |= !removed.is_empty() || !failed.is_empty();
         for path in removed {
             self.metrics.removed();
             out.event(&json!({"event": "removed", "path": ToldPath::from(&*path).path}));
@@ -439,9 +444,8 @@ impl Following {
         for text in failed {
             notice(text, out);
         }
-        match is_other {
-            true => open.record.save(),
-            false => Ok(()),
+        if open.is_unsaved && open.retry.is_none_or(|at| Instant::now() >= at) {
+            open.save(out);
         }
     }
 }
@@ -451,6 +455,29 @@ struct Open {
     feed: String,
     folder: PathBuf,
     record: Record,
+    /// Whether hooks have ended, or entries were removed, since the record was saved.
+    is_unsaved: bool,
+    /// When the record is to be saved again, if it could not be saved.
+    retry: Option<Instant>,
+}
+
+impl Open {
+    /// Saves the record. If that cannot be done, for example for want of space, the user is told
+    /// once, and it is tried again.
+    fn save(&mut self, out: &mut Output) {
+        let result = self.record.save();
+        self.is_unsaved = result.is_err();
+        match result {
+            Ok(()) => self.retry = None,
+            Err(e) => {
+                if self.retry.is_none() {
+                    let text = format!("{e}: until that is mended, a new start knows less");
+                    notice(text, out);
+                }
+                self.retry = Some(Instant::now() + SAVE_AGAIN);
+            }
+        }
+    }
 }
 
 /// The names of entries that are not here as a whole.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use fabricast::error::Error;
 use fabricast::feed::Entry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 /// How often the thread looks whether it has to end.
@@ -68,7 +69,9 @@ impl Outcome {
             },
             Outcome::TooLong => "it took too long, and was killed (--hook-timeout)".into(),
             Outcome::Stopped => "it was ended, and runs again at the next start".into(),
-            Outcome::NotStarted(e) => format!("it cannot be started: {e}"),
+            Outcome::NotStarted(e) => {
+                format!("it cannot be started, and runs at the next start of the receiver: {e}")
+            }
         })
     }
 }
@@ -102,7 +105,17 @@ impl Queue {
     }
 }
 
-/// Runs hooks until it is dropped.
+/// Whether there is such a program: at this path, or by this name in the search path.
+fn can_run(program: &str) -> bool {
+    let is_program = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    if program.contains('/') {
+        return is_program(Path::new(program));
+    }
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&places).any(|place| is_program(&place.join(program)))
+}
+
+/// Runs hooks until it is stopped or dropped.
 pub struct Hooks {
     queue: Arc<Queue>,
     ended: Receiver<(Job, Outcome)>,
@@ -116,6 +129,9 @@ impl Hooks {
         let words = shlex::split(command).ok_or_else(|| usage("a quote is not closed"))?;
         if words.is_empty() {
             return Err(usage("it has no words"));
+        }
+        if !can_run(&words[0]) {
+            return Err(usage(&format!("{:?} is no program here", words[0])));
         }
         let queue = Arc::new(Queue::default());
         let (tell, ended) = channel();
@@ -151,10 +167,9 @@ impl Hooks {
     pub fn ended(&self) -> Option<(Job, Outcome)> {
         self.ended.try_recv().ok()
     }
-}
 
-impl Drop for Hooks {
-    fn drop(&mut self) {
+    /// Ends the hook that runs, and starts no other one.
+    pub fn stop(&mut self) {
         // Under the lock, so that the thread does not miss the bell.
         let jobs = self.queue.jobs();
         self.queue.stop.store(true, Ordering::Relaxed);
@@ -163,6 +178,12 @@ impl Drop for Hooks {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

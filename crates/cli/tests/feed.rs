@@ -7,87 +7,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use common::control::Peer;
-use common::tree::{described, tree};
-use common::{BOUND, End, Run, Scratch};
+use common::feed::{contents, ends, feed_in, follow, publish, serve, until_all, until_entry};
+use common::tree::tree;
+use common::{BOUND, Run, Scratch};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-
-/// A feed on the loopback that looks often, and its address.
-fn serve(dir: &Path, port: &str, args: &[&str]) -> (Run, String) {
-    let fixed = [
-        "serve",
-        dir.to_str().unwrap(),
-        "--json",
-        "--interface",
-        "127.0.0.1",
-        "--settle",
-        "100ms",
-        "--port",
-        port,
-    ];
-    let mut run = Run::start(fixed.iter().chain(args));
-    let serving = run.until("serving", |_| true);
-    let address = serving["address"].as_str().unwrap().to_owned();
-    (run, address)
-}
-
-/// A receiver that follows the feed at this address.
-fn follow(address: &str, dest: &Path, args: &[&str]) -> Run {
-    let fixed = [
-        "recv",
-        "--json",
-        "--follow",
-        "--no-sync",
-        "--from",
-        address,
-        "--dir",
-        dest.to_str().unwrap(),
-    ];
-    Run::start(fixed.iter().chain(args))
-}
-
-/// Writes under a hidden name, and renames.
-fn publish(dir: &Path, name: &str, bytes: &[u8]) {
-    let hidden = dir.join(".new");
-    fs::write(&hidden, bytes).unwrap();
-    fs::rename(hidden, dir.join(name)).unwrap();
-}
-
-/// Waits until a follower has received this entry.
-fn until_entry(run: &mut Run, name: &str) -> Value {
-    run.until("entry", |e| e["name"] == name)
-}
-
-/// Waits until a follower has everything of a feed with this many entries.
-fn until_all(run: &mut Run, entries: u64) {
-    run.until("catalogue", |e| e["wanted"] == 0 && e["entries"] == entries);
-}
-
-/// Ends a process in order: SIGTERM, exit code 0, nothing on standard error that is an error.
-fn ends(run: Run) -> End {
-    run.signal(Signal::TERM);
-    let end = run.end().expect(0);
-    assert!(end.all("error").next().is_none(), "{end:#?}");
-    end
-}
-
-/// What a follower has of a feed: all but its own record and the folder's own times.
-fn contents(folder: &Path) -> Vec<String> {
-    let mut lines = described(folder);
-    lines.retain(|line| !line.starts_with("\"\":") && !line.contains(".fabricast-"));
-    lines
-}
-
-/// The feed's folder in a new scratch directory.
-fn feed_in(dir: &Scratch) -> PathBuf {
-    let feed = dir.path("feed");
-    fs::create_dir(&feed).unwrap();
-    feed
-}
 
 /// Three publications reach two followers. One of them is killed in the midst of the second and
 /// started again; another one comes after everything.
@@ -257,6 +185,30 @@ fn a_publication_that_fails_ends_nothing() {
     sender.end().expect(0);
 }
 
+/// Small entries share a transfer. One of them that cannot be stored does not hold the others back.
+#[test]
+fn one_small_entry_in_the_way_holds_no_others_back() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    for n in 0..12 {
+        publish(&feed, &format!("f{n:02}"), &[n]);
+    }
+    let to = dir.path("to");
+    fs::create_dir_all(to.join("feed/f07/in the way")).unwrap();
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &to, &[]);
+    run.until("publication_failed", |e| {
+        e["entries"].as_array().unwrap().len() == 12
+    });
+    run.until("catalogue", |e| e["entries"] == 12 && e["wanted"] == 1);
+    // It comes when nothing is in its way.
+    fs::remove_dir_all(to.join("feed/f07")).unwrap();
+    until_all(&mut run, 12);
+    assert_eq!(contents(&to.join("feed")), contents(&feed));
+    ends(run);
+    ends(sender);
+}
+
 /// A program that notes its arguments, one a line of `out`, in hexadecimal.
 fn noting(dir: &Scratch, more: &str) -> String {
     let script = dir.path("hook script.sh");
@@ -381,6 +333,53 @@ fn hooks_that_fail_or_hang_stop_nothing() {
         (&hook["name"], &hook["result"]),
         (&"hangs again".into(), &"timeout".into())
     );
+    ends(run);
+    ends(sender);
+}
+
+/// A hook that ends while a transfer runs is told at once, and does not run again if that transfer
+/// is interrupted.
+#[test]
+fn a_hook_that_has_ended_does_not_run_again() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (sender, address) = serve(&feed, "0", &["--rate", "20MB/s"]);
+    let command = noting(&dir, "until [ -e \"$0.go\" ]; do sleep 0.01; done");
+    let args = ["--hook", &command];
+    let mut run = follow(&address, &dir.path("to"), &args);
+    publish(&feed, "a", b"1");
+    until_entry(&mut run, "a");
+    fs::rename(dir.file("big", 60_000_000), feed.join("big")).unwrap();
+    run.until_share_of("placed", 5);
+    fs::write(dir.path("hook script.sh.go"), "").unwrap();
+    assert_eq!(run.until("hook", |_| true)["name"], "a");
+    let end = ends(run);
+    assert_eq!(end.all("entry").count(), 1, "the transfer runs: {end:#?}");
+    let mut run = follow(&address, &dir.path("to"), &args);
+    assert_eq!(run.until("hook", |_| true)["name"], "big");
+    ends(run);
+    ends(sender);
+}
+
+/// A hook that stops the receiver is told as it has ended: it runs again only if it was cut short.
+#[test]
+fn a_hook_that_ends_with_the_receiver_is_noted() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (sender, address) = serve(&feed, "0", &[]);
+    let command = noting(&dir, "exec kill -TERM $PPID");
+    let mut run = follow(&address, &dir.path("to"), &["--hook", &command]);
+    publish(&feed, "a", b"1");
+    until_entry(&mut run, "a");
+    let end = run.end().expect(0);
+    let result = &end.one("hook")["result"];
+    let next = match result.as_str() {
+        Some("stopped") => "a",
+        _ => "b",
+    };
+    publish(&feed, "b", b"1");
+    let mut run = follow(&address, &dir.path("to"), &["--hook", "true"]);
+    assert_eq!(run.until("hook", |_| true)["name"], next, "{result}");
     ends(run);
     ends(sender);
 }
@@ -637,4 +636,36 @@ fn links_are_watched_where_they_are_followed() {
     run.until("entry", |e| e["name"] == "image" && e["len"] == 5);
     ends(run);
     ends(sender);
+}
+
+/// A follower without space for its record goes on, and has everything when there is space again.
+/// A hook whose program is not there is an error at the start.
+#[test]
+fn a_record_that_cannot_be_written_ends_nothing() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (sender, address) = serve(&feed, "0", &[]);
+    let dest = dir.path("to");
+    let mut run = follow(&address, &dest, &[]);
+    publish(&feed, "first", b"1");
+    until_entry(&mut run, "first");
+    // A directory in the place of the file that is written.
+    let partial = dest.join("feed/.fabricast-feed.json.partial");
+    fs::create_dir(&partial).unwrap();
+    publish(&feed, "second", b"2");
+    run.until("notice", |e| {
+        e["text"].as_str().unwrap().contains("writing")
+    });
+    until_all(&mut run, 2);
+    fs::remove_dir(&partial).unwrap();
+    // The directory goes, and everything comes again.
+    fs::remove_dir_all(dest.join("feed")).unwrap();
+    until_entry(&mut run, "first");
+    until_all(&mut run, 2);
+    ends(run);
+    ends(sender);
+    let end = follow(&address, &dest, &["--hook", "no-such-program-here x"]);
+    let end = end.end().expect(2);
+    let error = end.one("error")["message"].to_string();
+    assert!(error.contains("no-such-program-here"), "{error}");
 }

@@ -81,38 +81,88 @@ fn the_commands_of_the_units_are_understood() {
     }
 }
 
+/// The script for Slurm, in a job whose nodes are these hosts. It copies `source` to `dest`.
+fn bcast(hosts: &Hosts, args: &[&str], source: &Path, dest: &Path) -> Command {
+    let launch = format!("{} {{host}}", hosts.dir.path("launch").display());
+    let path = Path::new(FABRICAST).parent().unwrap().to_str().unwrap();
+    let mut command = Command::new(packaging().join("slurm/bcast"));
+    command.args(args).arg(source).arg(dest);
+    command.args(["--launch", &launch, "--remote-fabricast", FABRICAST]);
+    command.args(["--interface", "127.0.0.1"]);
+    command.env("PATH", format!("{path}:{}", std::env::var("PATH").unwrap()));
+    command.env("SLURM_JOB_NODELIST", hosts.names.join(","));
+    command.env("SLURM_JOB_ID", "7");
+    // The temporary files of the script and of nothing else.
+    let temporary = hosts.dir.path("temporary");
+    fs::create_dir_all(&temporary).unwrap();
+    command.env("TMPDIR", temporary);
+    command
+}
+
+#[track_caller]
+fn expect_no_temporary_files(hosts: &Hosts) {
+    let left = fs::read_dir(hosts.dir.path("temporary")).unwrap();
+    assert_eq!(left.count(), 0);
+}
+
 /// `bcast` takes what `sbcast` takes, and the nodes of the job get the file by its new name.
 #[test]
 fn the_script_for_slurm_spells_as_sbcast_does() {
+    // Both hosts are this machine, so they get it under the same path, one after the other.
     let hosts = Hosts::new(&["n1", "n2"]);
     let source = hosts.dir.file("a source", 100_000);
-    let launch = hosts.dir.path("launch");
-    let launch = format!("{} {{host}}", launch.display());
-    let path = Path::new(FABRICAST).parent().unwrap().to_str().unwrap();
-    let bcast = |args: &[&str], dest: &Path| {
-        let mut command = Command::new(packaging().join("slurm/bcast"));
-        command.args(args).arg(&source).arg(dest);
-        command.args(["--launch", &launch, "--remote-fabricast", FABRICAST]);
-        command.args(["--interface", "127.0.0.1", "--quiet"]);
-        command.env("PATH", format!("{path}:{}", std::env::var("PATH").unwrap()));
-        command.env("SLURM_JOB_NODELIST", "n[1-2]");
-        command.output().unwrap()
-    };
-    // Both hosts are this machine, so they get it under the same path, one after the other.
     let to = hosts.dir.path("the place");
     fs::create_dir(&to).unwrap();
-    let all = ["-f", "-p", "-C", "-F", "8", "-s", "8m", "-t", "60"];
-    let done = bcast(&all, &to.join("new name"));
-    assert!(done.status.success(), "{done:?}");
-    assert_eq!(
-        fs::read(to.join("new name")).unwrap(),
-        fs::read(&source).unwrap()
-    );
-    let done = bcast(&[], &to.join("new name"));
+    let run = |args: &[&str], dest: &Path| {
+        let mut command = bcast(&hosts, args, &source, dest);
+        command.arg("--quiet").output().unwrap()
+    };
+    let short = "-f -p -C -F 8 -s 8m -t 60 -j 7 -v";
+    let joined = "-fpvs8m -Clz4 -t60 -j7 --";
+    let long = "--force --preserve --compress=lz4 --fanout=8 --size 8m --timeout=60 --jobid 7 \
+                --verbose --treewidth=9";
+    for (i, args) in [short, joined, long].iter().enumerate() {
+        let args: Vec<&str> = args.split_whitespace().collect();
+        let done = run(&args, &to.join(format!("new name {i}")));
+        assert!(done.status.success(), "{args:?}: {done:?}");
+        assert_eq!(
+            fs::read(to.join(format!("new name {i}"))).unwrap(),
+            fs::read(&source).unwrap()
+        );
+    }
+    let done = run(&[], &to.join("new name 0"));
     assert!(
         !done.status.success(),
         "it replaces a file without -f: {done:?}"
     );
-    let done = bcast(&["-x"], &to);
-    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    for (args, why) in [
+        (&["-x"][..], "-x is no option"),
+        (&["-fx"], "-x is no option"),
+        (&["--send-libs"], "--send-libs is no option"),
+        (&["--force=yes"], "--force takes no value"),
+        (&["--jobid=8"], "does not run in job 8"),
+    ] {
+        let done = run(args, &to.join("not there"));
+        assert_eq!(done.status.code(), Some(2), "{done:?}");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(said.contains(why), "{said}");
+    }
+    expect_no_temporary_files(&hosts);
+}
+
+/// SIGTERM to the script alone ends the copy, and nothing of it is left.
+#[test]
+fn a_signal_to_the_script_for_slurm_ends_the_copy() {
+    let hosts = Hosts::new(&["n1"]);
+    hosts.behave("n1", "exec sleep 1000");
+    let source = hosts.dir.file("source", 5);
+    let mut command = bcast(&hosts, &[], &source, &hosts.dir.path("dest"));
+    command.arg("--json");
+    let mut run = Run::spawn(command);
+    run.until("listening", |_| true);
+    run.signal(Signal::TERM);
+    let end = run.end();
+    assert!(end.code.is_some_and(|code| code != 0), "{end:#?}");
+    hosts.expect_none_left();
+    expect_no_temporary_files(&hosts);
 }

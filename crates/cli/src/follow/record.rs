@@ -14,6 +14,7 @@ use fabricast::error::Error;
 use fabricast::feed::{Catalogue, Entry, is_name};
 use fabricast::text::shown;
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 /// Name of the file in the feed's directory.
@@ -52,13 +53,13 @@ struct Known {
     /// What had its name when it was received; `None`: it was removed, or never received, because
     /// newer ones fill the places.
     here: Option<Identity>,
-    /// Whether a hook has to run for it.
+    /// The version for which a hook has to run: what is here, which may be older than `entry`.
     #[serde(default)]
-    hook: bool,
+    hook: Option<Entry>,
 }
 
 impl Known {
-    fn new(entry: &Entry, here: Option<Identity>, hook: bool) -> Known {
+    fn new(entry: &Entry, here: Option<Identity>, hook: Option<Entry>) -> Known {
         Known {
             entry: entry.clone(),
             time: now(),
@@ -82,13 +83,22 @@ pub struct Record {
     _lock: File,
 }
 
-/// How much of a feed is kept.
+/// How much of a feed is received and kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
+    /// Bytes of the longest entry that is received.
+    pub longest: Option<u64>,
     /// Most entries, the newest.
     pub keep: Option<usize>,
     /// The longest time that an entry is kept.
     pub keep_for: Option<Duration>,
+}
+
+/// What a receiver wants of a catalogue, and what it does not take, by their numbers.
+#[derive(PartialEq, Debug)]
+pub struct Wants {
+    pub wanted: BTreeSet<u32>,
+    pub too_long: BTreeSet<u32>,
 }
 
 impl Record {
@@ -115,6 +125,17 @@ impl Record {
             )),
             _ => failed("opening", e),
         })?;
+        // Where anybody may make directories, another user's is no place for what hooks read.
+        let at = lock.metadata().map_err(|e| failed("opening", e))?;
+        let is_ours = [0, geteuid().as_raw()].contains(&at.uid());
+        let parent = folder.parent().and_then(|parent| parent.metadata().ok());
+        if !is_ours && parent.is_none_or(|parent| parent.mode() & 0o002 != 0) {
+            return Err(Error::Usage(format!(
+                "{} belongs to another user, in a directory that every user may write: choose \
+                 another destination",
+                shown(folder)
+            )));
+        }
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(Error::Usage(format!(
                 "another receiver follows into {}: choose another destination",
@@ -147,9 +168,9 @@ impl Record {
     }
 
     /// The entries of the catalogue that have to come, by their numbers: what is not here as it is
-    /// there, and was not removed to make way for newer ones. Notes which of them are too old to
-    /// come at all.
-    pub fn wants(&mut self, catalogue: &Catalogue, retention: Retention) -> BTreeSet<u32> {
+    /// there, was not removed to make way for newer ones, and is not too long. Notes which of them
+    /// are too old to come at all.
+    pub fn wants(&mut self, catalogue: &Catalogue, retention: Retention) -> Wants {
         let known = self.content.entries.iter();
         let known: HashMap<&str, &Known> = known.map(|k| (&*k.entry.name, k)).collect();
         let has = |entry: &Entry| match known.get(&*entry.name) {
@@ -160,31 +181,50 @@ impl Record {
             Some(_) => true,
             None => false,
         };
-        let entries = catalogue.entries.iter().enumerate();
-        let mut wants: Vec<u32> = entries
-            .filter(|(_, entry)| !has(entry))
-            .map(|(number, _)| number as u32)
-            .collect();
+        let longest = retention.longest.unwrap_or(u64::MAX);
+        let entries = (0..).zip(&catalogue.entries);
+        let is_too_long = |entry: &Entry| entry.len > longest && !has(entry);
+        let (too_long, entries): (Vec<(u32, &Entry)>, Vec<_>) =
+            entries.partition(|(_, entry)| is_too_long(entry));
+        // The newest of the catalogue, and not of what is lacking: otherwise older ones would come
+        // in the place of newer ones that are here.
         let keep = retention.keep.unwrap_or(usize::MAX);
-        let too_old = wants.len().saturating_sub(keep);
-        for number in wants.drain(..too_old) {
-            let entry = &catalogue.entries[number as usize];
-            // An older version that is here is the first to go.
+        let (old, new) = entries.split_at(entries.len().saturating_sub(keep));
+        let lacking = |entries: &[(u32, &Entry)]| -> BTreeSet<u32> {
+            let lacking = entries.iter().filter(|(_, entry)| !has(entry));
+            lacking.map(|(number, _)| *number).collect()
+        };
+        let (too_old, wanted) = (lacking(old), lacking(new));
+        for entry in too_old
+            .iter()
+            .map(|number| &catalogue.entries[*number as usize])
+        {
+            // An older version that is here is the first to go, when its hook has run.
             let known = self.take(&entry.name);
-            let here = known.and_then(|known| known.here);
-            self.content
-                .entries
-                .insert(0, Known::new(entry, here, false));
+            let (here, hook) = known.map_or((None, None), |known| (known.here, known.hook));
+            let known = Known::new(entry, here, hook);
+            self.content.entries.insert(0, known);
         }
-        wants.into_iter().collect()
+        Wants {
+            wanted,
+            too_long: too_long.into_iter().map(|(number, _)| number).collect(),
+        }
     }
 
-    /// Notes that an entry was received. `hook`: whether a hook has to run for it.
-    pub fn received(&mut self, entry: &Entry, hook: bool) {
+    /// Notes that an entry was received. `hook`: whether a hook has to run for it. Returns false,
+    /// and notes nothing, if it is not there.
+    pub fn received(&mut self, entry: &Entry, hook: bool) -> bool {
         let meta = self.path(&entry.name).symlink_metadata();
-        let here = meta.ok().map(|meta| Identity::of(&meta));
+        // If something else has come than the feed has said, an older version may be there.
+        let is_it = |meta: &Metadata| !meta.is_file() || meta.len() == entry.len;
+        let Some(meta) = meta.ok().filter(is_it) else {
+            return false;
+        };
+        let hook = hook.then(|| entry.clone());
         self.take(&entry.name);
-        self.content.entries.push(Known::new(entry, here, hook));
+        let known = Known::new(entry, Some(Identity::of(&meta)), hook);
+        self.content.entries.push(known);
+        true
     }
 
     fn take(&mut self, name: &str) -> Option<Known> {
@@ -196,8 +236,8 @@ impl Record {
     /// Notes that the hook of this version of an entry has run.
     pub fn hook_has_run(&mut self, entry: &Entry) {
         let mut entries = self.content.entries.iter_mut();
-        if let Some(known) = entries.find(|known| known.entry == *entry) {
-            known.hook = false;
+        if let Some(known) = entries.find(|known| known.hook.as_ref() == Some(entry)) {
+            known.hook = None;
         }
     }
 
@@ -206,14 +246,14 @@ impl Record {
         self.content
             .entries
             .iter_mut()
-            .for_each(|known| known.hook = false);
+            .for_each(|known| known.hook = None);
     }
 
     /// Entries whose hooks have to run yet.
     pub fn hooks(&self) -> Vec<Entry> {
-        let due = |known: &&Known| known.hook && known.here.is_some();
-        let entries = self.content.entries.iter().filter(due);
-        entries.map(|known| known.entry.clone()).collect()
+        let here = |known: &&Known| known.here.is_some();
+        let entries = self.content.entries.iter().filter(here);
+        entries.filter_map(|known| known.hook.clone()).collect()
     }
 
     /// Removes what is kept no longer, the oldest first: entries that this receiver has received,
@@ -224,12 +264,13 @@ impl Record {
         let mut too_many = count.saturating_sub(retention.keep.unwrap_or(usize::MAX));
         let (mut removed, mut failed) = (Vec::new(), Vec::new());
         for known in self.content.entries.iter_mut() {
-            let Some(here) = known.here.filter(|_| !known.hook) else {
-                continue;
-            };
+            let Some(here) = known.here else { continue };
+            let is_surplus = too_many > 0;
+            too_many = too_many.saturating_sub(1);
             let age = Duration::from_secs(now().saturating_sub(known.time));
             let is_old = retention.keep_for.is_some_and(|longest| age >= longest);
-            if too_many == 0 && !is_old {
+            // One whose hook is due goes later. No newer one goes in its place.
+            if known.hook.is_some() || !is_surplus && !is_old {
                 continue;
             }
             let path = self.folder.join(&known.entry.name);
@@ -240,7 +281,6 @@ impl Record {
             }
             // It is not tried again, and does not come again.
             known.here = None;
-            too_many = too_many.saturating_sub(1);
         }
         (removed, failed)
     }
@@ -322,9 +362,12 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const ALL: Retention = Retention {
+        longest: None,
         keep: None,
         keep_for: None,
     };
@@ -360,12 +403,15 @@ mod tests {
     }
 
     fn receive(record: &mut Record, entry: &Entry) {
-        fs::write(record.path(&entry.name), &entry.digest).unwrap();
-        record.received(entry, false);
+        fs::write(record.path(&entry.name), "1").unwrap();
+        assert!(record.received(entry, false));
     }
 
-    fn set(numbers: &[u32]) -> BTreeSet<u32> {
-        numbers.iter().copied().collect()
+    fn set(numbers: &[u32]) -> Wants {
+        Wants {
+            wanted: numbers.iter().copied().collect(),
+            too_long: BTreeSet::new(),
+        }
     }
 
     #[test]
@@ -410,8 +456,88 @@ mod tests {
         // A changed one is new.
         let changed = catalogue(&[("c", "1"), ("d", "1"), ("a", "2")]);
         assert_eq!(record.wants(&changed, keep), set(&[2]));
-        record.forget(&changed);
-        assert_eq!(record.wants(&four, keep), set(&[1]));
+        // If the feed has nothing for a moment, older ones do not come in the place of newer ones.
+        record.forget(&catalogue(&[]));
+        assert_eq!(record.wants(&four, keep), set(&[]));
+    }
+
+    /// What is too long takes no place among the newest.
+    #[test]
+    fn what_is_too_long_makes_nothing_too_old() {
+        let dir = Scratch::new("long");
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        let mut three = catalogue(&[("a", "1"), ("b", "1"), ("c", "1")]);
+        three.entries[2].len = 11;
+        let one = Retention {
+            longest: Some(10),
+            keep: Some(1),
+            ..ALL
+        };
+        let expected = |wanted: &[u32]| Wants {
+            too_long: BTreeSet::from([2]),
+            ..set(wanted)
+        };
+        assert_eq!(record.wants(&three, one), expected(&[1]));
+        receive(&mut record, &three.entries[1]);
+        assert_eq!(record.wants(&three, one), expected(&[]));
+    }
+
+    /// What is here stays until its hook has run, also when a newer version is too old to come.
+    #[test]
+    fn what_a_hook_waits_for_is_not_removed() {
+        let dir = Scratch::new("hook");
+        let folder = dir.0.join("feed");
+        let (mut record, _) = Record::open(&folder).unwrap();
+        let first = catalogue(&[("a", "1")]).entries.remove(0);
+        fs::write(record.path("a"), "1").unwrap();
+        assert!(record.received(&first, true));
+        let keep = Retention {
+            keep: Some(1),
+            ..ALL
+        };
+        let newer = catalogue(&[("a", "2"), ("b", "1")]);
+        assert_eq!(record.wants(&newer, keep), set(&[1]));
+        receive(&mut record, &newer.entries[1]);
+        assert_eq!(record.remove_old(keep), (vec![], vec![]));
+        record.save().unwrap();
+        drop(record);
+        let (mut record, wrong) = Record::open(&folder).unwrap();
+        assert_eq!((wrong, record.hooks()), (None, vec![first.clone()]));
+        record.hook_has_run(&newer.entries[0]);
+        assert_eq!(record.hooks().len(), 1, "it has run for another version");
+        record.hook_has_run(&first);
+        assert_eq!(record.remove_old(keep), (vec![record.path("a")], vec![]));
+        assert_eq!(record.wants(&newer, keep), set(&[]));
+    }
+
+    /// What has not come stays wanted, whatever the feed has said.
+    #[test]
+    fn what_is_not_there_was_not_received() {
+        let dir = Scratch::new("absent");
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        let two = catalogue(&[("a", "1"), ("b", "1")]);
+        assert!(!record.received(&two.entries[0], true));
+        // An older version is there.
+        fs::write(record.path("b"), "another length").unwrap();
+        assert!(!record.received(&two.entries[1], true));
+        assert_eq!(record.wants(&two, ALL), set(&[0, 1]));
+        assert_eq!(record.hooks(), []);
+    }
+
+    /// Where every user may make directories, another user's is not used. As root alone a test can
+    /// give one away.
+    #[test]
+    fn another_users_directory_is_not_used_where_anybody_could_make_it() {
+        let dir = Scratch::new("owner");
+        let folder = dir.0.join("feed");
+        fs::create_dir(&folder).unwrap();
+        if std::os::unix::fs::chown(&folder, Some(12_345), None).is_err() {
+            return;
+        }
+        assert!(Record::open(&folder).is_ok());
+        fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o1777)).unwrap();
+        let refused = Record::open(&folder).err().map(|e| e.to_string());
+        assert!(refused.is_some_and(|text| text.contains("another user")));
     }
 
     #[test]
@@ -424,7 +550,7 @@ mod tests {
         let mut content = Content::default();
         let mut entry = catalogue(&[("a", "1")]).entries.remove(0);
         entry.name = "../beside".into();
-        content.entries.push(Known::new(&entry, Some(here), false));
+        content.entries.push(Known::new(&entry, Some(here), None));
         let bent = serde_json::to_vec(&content).unwrap();
         for text in [
             &bent[..],

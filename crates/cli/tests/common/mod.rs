@@ -4,6 +4,7 @@
 
 pub mod attacks;
 pub mod control;
+pub mod feed;
 pub mod hosts;
 pub mod ibrmp;
 pub mod place;
