@@ -396,8 +396,9 @@ impl Following {
             "again": longest.as_secs_f64(),
         }));
         out.say(&format!(
-            "! {} has not come, and is wanted again within {longest:?}: {reason}",
-            escaped(&names.join(", "))
+            "! {} has not come, and is wanted again within {:.1} s: {reason}",
+            escaped(&names.join(", ")),
+            longest.as_secs_f64()
         ));
     }
 
