@@ -66,8 +66,12 @@ pub fn packs() -> Vec<Pack> {
 }
 
 /// What a run leaves that ends after some of the packs: names in the destination, and bytes.
-pub fn left(packs: &[Pack]) -> Vec<(PathBuf, Vec<u8>)> {
+/// `is_there`: whether the directory is there before; otherwise it has a hidden name.
+pub fn left(packs: &[Pack], is_there: bool) -> Vec<(PathBuf, Vec<u8>)> {
     let place = Place::new("left");
+    if is_there {
+        fs::create_dir(place.to().join("d")).expect("a directory");
+    }
     let mut tree = place.tree();
     resume(&mut tree);
     packs.iter().for_each(|pack| put(&mut tree, pack));
@@ -78,7 +82,10 @@ pub fn left(packs: &[Pack]) -> Vec<(PathBuf, Vec<u8>)> {
             .map(|e| e.expect("an entry").path())
             .collect::<Vec<_>>()
     };
-    let files = [within(&place.to()), within(&place.to().join("d"))].concat();
+    let tops = within(&place.to());
+    let below = tops.iter().filter(|top| top.is_dir());
+    let below: Vec<PathBuf> = below.flat_map(|top| within(top)).collect();
+    let files = [tops, below].concat();
     let files = files.into_iter().filter(|path| path.is_file());
     let relative = |path: &Path| path.strip_prefix(place.to()).expect("beneath").to_owned();
     files
@@ -111,11 +118,15 @@ fn put(tree: &mut Tree, pack: &Pack) {
 
 /// Goes on where these files are in the destination (names and bytes), and checks that the set is
 /// right at the end, and that nothing else is left. Returns the number of packs that need not come
-/// again.
-pub fn journal<'a>(files: impl Iterator<Item = (&'a Path, &'a [u8])>) -> usize {
+/// again. `is_there` as for [`left`].
+pub fn journal<'a>(is_there: bool, files: impl Iterator<Item = (&'a Path, &'a [u8])>) -> usize {
     let place = Place::new("journal");
-    fs::create_dir(place.to().join("d")).expect("a directory");
+    if is_there {
+        fs::create_dir(place.to().join("d")).expect("a directory");
+    }
     for (name, bytes) in files {
+        let dir = name.parent().expect("a name");
+        fs::create_dir_all(place.to().join(dir)).expect("a directory");
         fs::write(place.to().join(name), bytes).expect("a file");
         // As a file is that an earlier run has ended.
         let file = fs::File::open(place.to().join(name)).expect("the file");
@@ -162,12 +173,18 @@ mod tests {
     #[test]
     fn whatever_is_left_in_a_destination_no_wrong_file_gets_a_name() {
         let packs = packs();
-        let lefts: Vec<_> = (1..=packs.len()).map(|n| left(&packs[..n])).collect();
-        let whole = |left: &[(PathBuf, Vec<u8>)]| {
-            journal(left.iter().map(|(name, bytes)| (&**name, &**bytes)))
+        let lefts = [false, true].map(|is_there| -> Vec<_> {
+            let counts = 1..=packs.len();
+            counts.map(|n| left(&packs[..n], is_there)).collect()
+        });
+        let whole = |is_there: bool, left: &[(PathBuf, Vec<u8>)]| {
+            let files = left.iter().map(|(name, bytes)| (&**name, &**bytes));
+            journal(is_there, files)
         };
-        let kept: Vec<usize> = lefts.iter().map(|left| whole(left)).collect();
-        assert_eq!(kept, [0, 2, 3, 4, 5, 6, 7]);
+        for (is_there, lefts) in [false, true].into_iter().zip(&lefts) {
+            let kept: Vec<usize> = lefts.iter().map(|left| whole(is_there, left)).collect();
+            assert_eq!(kept, [0, 2, 3, 4, 5, 6, 7]);
+        }
         let rounds = match std::env::var("FUZZ_SEED") {
             Ok(seed) => vec![seed.parse().expect("FUZZ_SEED is a number")],
             Err(_) => (0..ROUNDS).collect(),
@@ -176,13 +193,15 @@ mod tests {
         for seed in rounds {
             let _tried = Tried(seed);
             let mut rng = Rng::new(seed);
+            let is_there = rng.below(2) == 0;
+            let lefts = &lefts[usize::from(is_there)];
             let mut left = lefts[rng.below(lefts.len() as u64) as usize].clone();
             for (_, bytes) in &mut left {
                 if rng.below(2) == 0 {
                     *bytes = spoilt(&mut rng, std::slice::from_ref(bytes));
                 }
             }
-            kept += whole(&left);
+            kept += whole(is_there, &left);
         }
         assert!(kept > 1, "nothing is ever kept");
     }
