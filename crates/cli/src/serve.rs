@@ -139,7 +139,7 @@ struct Running {
     catalogue: u64,
     /// Followers that are told of it, as soon as it listens.
     followers: BTreeSet<FollowerKey>,
-    /// The addresses of the first ones, and the hosts that they count for.
+    /// The addresses of those that are told first, and the hosts that they count for.
     hosts: BTreeMap<IpAddr, IpAddr>,
     /// Where its sender listens, once it does.
     port: Option<u16>,
@@ -284,7 +284,11 @@ impl<'a> Feed<'a> {
                         // Listing may take long. Where the catalogue is another one now, its
                         // numbers mean other entries, and nobody is told.
                         let is_same = self.server.catalogue().number == running.catalogue;
-                        for follower in running.followers.iter().filter(|_| is_same) {
+                        if !is_same {
+                            running.hosts.clear();
+                            running.followers.clear();
+                        }
+                        for follower in &running.followers {
                             self.server
                                 .invite(*follower, &running.entries, address.port());
                         }
