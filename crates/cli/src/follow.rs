@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use fabricast::config::RecvOptions;
 use fabricast::error::{Error, exit};
 use fabricast::feed::{Catalogue, Entry, Follower, Heard};
+use fabricast::object::remove_leftovers;
 use fabricast::text::{ToldPath, escaped, shown};
 use fabricast::transfer::{self, RecvEvent, RecvReport};
 use fabricast_console::units;
@@ -300,6 +301,16 @@ impl Following {
             }
         }
         self.too_long = too_long.iter().map(digest).cloned().collect();
+        // Versions that were interrupted, and have changed since, are never completed.
+        if wants.is_empty()
+            && let Err(e) = remove_leftovers(&open.folder)
+        {
+            let folder = shown(&open.folder);
+            notice(
+                format!("what was left in {folder} is not removed: {e}"),
+                out,
+            );
+        }
         open.save(out);
         let all = catalogue.bytes();
         let entries = catalogue.entries.len();

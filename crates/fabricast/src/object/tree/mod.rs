@@ -37,6 +37,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
+pub use self::journal::remove_leftovers;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
