@@ -47,7 +47,9 @@ fn one_at_a_tenth_is_dropped_by_name() {
     let result = done.sent.result(SLOW);
     assert_eq!(result["state"], "dropped");
     let reason = result["reason"].as_str().unwrap();
-    assert!(reason.contains("less than half"), "{reason}");
+    // Whichever rule finds it first: by its speed, or by the window that it holds back.
+    let found = ["less than half", "far behind"];
+    assert!(found.iter().any(|why| reason.contains(why)), "{reason}");
 }
 
 /// Nobody is demoted where all have the same slow link, or one is a little slower.
