@@ -3,11 +3,12 @@
 //! the set's directory is there.
 #![no_main]
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use fabricast_fuzz::Left;
+
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    static LEFT: OnceLock<[Vec<(PathBuf, Vec<u8>)>; 2]> = OnceLock::new();
+    static LEFT: OnceLock<[Left; 2]> = OnceLock::new();
     let left = LEFT.get_or_init(|| {
         [false, true].map(|is_there| fabricast_fuzz::left(&fabricast_fuzz::packs()[..3], is_there))
     });

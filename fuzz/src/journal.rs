@@ -65,9 +65,12 @@ pub fn packs() -> Vec<Pack> {
     packs
 }
 
-/// What a run leaves that ends after some of the packs: names in the destination, and bytes.
+/// Files that a run has left: names in the destination, and bytes.
+pub type Left = Vec<(PathBuf, Vec<u8>)>;
+
+/// What a run leaves that ends after some of the packs.
 /// `is_there`: whether the directory is there before; otherwise it has a hidden name.
-pub fn left(packs: &[Pack], is_there: bool) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn left(packs: &[Pack], is_there: bool) -> Left {
     let place = Place::new("left");
     if is_there {
         fs::create_dir(place.to().join("d")).expect("a directory");

@@ -6,7 +6,7 @@ mod place;
 mod set;
 
 pub use ibrmp::{Reached, ibrmp, ibrmp_frame};
-pub use journal::{journal, left, packs};
+pub use journal::{Left, journal, left, packs};
 pub use set::{header, page, store};
 
 use std::time::Duration;
