@@ -30,6 +30,7 @@ use crate::hook::{Hooks, Job, Outcome};
 use crate::metrics::{FollowMetrics, MetricsServer};
 use crate::output::Output;
 use crate::recv;
+use crate::sending::notice;
 
 /// How long after a failure the record is saved again.
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
@@ -122,7 +123,7 @@ struct Following {
     /// Whether the user knows that the feed is away.
     is_away: bool,
     failures: Failures,
-    /// Entries that are longer than the user allows, of which the user knows, by their digests.
+    /// Digests of the entries that are longer than the user allows. The user was told of these.
     too_long: BTreeSet<String>,
 }
 
@@ -501,8 +502,4 @@ fn failed_tops(report: &RecvReport, folder: &Path) -> BTreeSet<String> {
         Some(top.as_os_str().to_string_lossy().into_owned())
     });
     tops.collect()
-}
-
-fn notice(text: String, out: &mut Output) {
-    recv::tell(out, RecvEvent::Notice { text });
 }

@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use self::server::MetricsServer;
 use crate::output::Output;
-use fabricast::transfer::{RecvReport, SendEvent, SendReport, State};
+use crate::sending::notice;
+use fabricast::transfer::{RecvReport, SendReport, State};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -294,12 +295,7 @@ impl FollowMetrics {
 pub fn say_where(out: &Output, address: SocketAddr) {
     out.say(&format!("Metrics: http://{address}/metrics"));
     if !address.ip().is_loopback() {
-        let event = SendEvent::Notice {
-            text: format!("any host that reaches {address} can read the metrics"),
-        };
-        out.event(&event);
-        out.say(&format!(
-            "note: any host that reaches {address} can read the metrics"
-        ));
+        let text = format!("any host that reaches {address} can read the metrics");
+        notice(text, out);
     }
 }

@@ -232,6 +232,13 @@ pub fn worded(mut event: SendEvent) -> SendEvent {
     event
 }
 
+/// Tells of something that the user should know, and that ends nothing.
+pub fn notice(text: String, out: &Output) {
+    let text = with_options(&text);
+    out.say(&format!("note: {text}"));
+    out.event(&SendEvent::Notice { text });
+}
+
 /// Tells people of an event of the sender. The command itself tells what it offers.
 pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &SendOptions) {
     match event {

@@ -100,11 +100,12 @@ fn feed_name(args: &args::Serve) -> Result<String, Error> {
 /// Prints what would be published. Returns the exit code.
 fn dry_run(args: &args::Serve, out: &mut Output) -> Result<u8, Error> {
     let reading = |e| Error::io(format!("reading {}", shown(&args.dir)), e);
+    let excluded: Vec<_> = excluded(args).collect();
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(&args.dir).map_err(reading)? {
         let entry = entry.map_err(reading)?;
         let name = entry.file_name();
-        let is_in = |name: &str| is_name(name) && !excluded(args).any(|p| p.matches(name));
+        let is_in = |name: &str| is_name(name) && !excluded.iter().any(|p| p.matches(name));
         if name.to_str().is_some_and(is_in) {
             paths.push(entry.path());
         }
@@ -161,8 +162,8 @@ struct Feed<'a> {
     /// Since when followers want something and nothing is sent.
     wanted_since: Option<Instant>,
     pauses: Pauses,
-    /// Whether followers may come when a transfer runs already.
-    admits_late: bool,
+    /// The options of each transfer.
+    options: SendOptions,
 }
 
 impl<'a> Feed<'a> {
@@ -179,9 +180,9 @@ impl<'a> Feed<'a> {
         )?;
         let serve = |address| MetricsServer::open(address, metrics.registry());
         let metrics_server = args.metrics.map(serve).transpose()?;
-        let mut selection = sending::selection(&args.how);
-        selection.exclude = excluded(args).collect();
+        let options = options(args);
         let (settle, rescan) = (args.settle, args.rescan);
+        let selection = options.selection.clone();
         let listing = Listing::start(&args.dir, selection, settle, rescan, waker.clone())?;
         let address = server.address();
         let metrics_address = metrics_server.as_ref().map(|server| server.address);
@@ -215,7 +216,7 @@ impl<'a> Feed<'a> {
             running: None,
             wanted_since: None,
             pauses: Pauses::default(),
-            admits_late: options(args, Arc::default()).admits_late(),
+            options,
         })
     }
 
@@ -245,7 +246,7 @@ impl<'a> Feed<'a> {
 
     fn found(&mut self, found: Found, out: &mut Output) {
         let catalogue = match found {
-            Found::Notice(text) => return notice(text, out),
+            Found::Notice(text) => return sending::notice(text, out),
             Found::Catalogue(catalogue) => catalogue,
         };
         let (entries, bytes) = (catalogue.entries.len(), catalogue.bytes());
@@ -264,7 +265,6 @@ impl<'a> Feed<'a> {
     fn hear(&mut self, out: &mut Output) {
         let mut end = None;
         if let Some(running) = &mut self.running {
-            let options = options(self.args, Arc::default());
             loop {
                 let event = match running.told.try_recv() {
                     Ok(Told::Event(event)) => sending::worded(event),
@@ -299,7 +299,7 @@ impl<'a> Feed<'a> {
                     _ => {}
                 }
                 out.event(&event);
-                sending::say(out, &event, &self.args.how, &options);
+                sending::say(out, &event, &self.args.how, &self.options);
             }
         }
         if let Some(result) = end
@@ -342,7 +342,7 @@ impl<'a> Feed<'a> {
             return;
         };
         let is_same = self.server.catalogue().number == running.catalogue;
-        let may_join = is_same && self.admits_late;
+        let may_join = is_same && self.options.admits_late();
         let waiting = self.server.waiting();
         let (late, others): (Vec<_>, Vec<_>) = waiting
             .into_iter()
@@ -421,7 +421,7 @@ impl<'a> Feed<'a> {
             Ok(running) => self.running = Some(running),
             Err(e) => {
                 self.pauses.after(&BTreeSet::new(), false);
-                notice(format!("a thread cannot be started: {e}"), out);
+                sending::notice(format!("a thread cannot be started: {e}"), out);
             }
         }
     }
@@ -433,7 +433,8 @@ impl<'a> Feed<'a> {
         followers: Vec<FollowerKey>,
     ) -> std::io::Result<Running> {
         let interrupt = Arc::new(AtomicBool::new(false));
-        let mut options = options(self.args, interrupt.clone());
+        let mut options = self.options.clone();
+        options.interrupt = interrupt.clone();
         let expected = Arc::new(AtomicUsize::new(followers.len()));
         options.start.expected = Some(expected.clone());
         // The feed has admitted these followers, however many have one address.
@@ -479,7 +480,7 @@ impl<'a> Feed<'a> {
 }
 
 /// The options of each transfer.
-fn options(args: &args::Serve, interrupt: Arc<AtomicBool>) -> SendOptions {
+fn options(args: &args::Serve) -> SendOptions {
     let start = StartRule {
         timeout: START,
         ..StartRule::default()
@@ -491,20 +492,12 @@ fn options(args: &args::Serve, interrupt: Arc<AtomicBool>) -> SendOptions {
         // Followers are told where the sender is.
         announce: false,
         selection,
-        ..sending::options(&args.how, start, interrupt)
+        ..sending::options(&args.how, start, Arc::default())
     };
     if !args.how.slow.iter().any(|(name, _)| name.is_none()) {
         options.slow = Slow::Demote;
     }
     options
-}
-
-fn notice(text: String, out: &mut Output) {
-    let event = sending::worded(SendEvent::Notice { text });
-    out.event(&event);
-    if let SendEvent::Notice { text } = &event {
-        out.say(&format!("note: {text}"));
-    }
 }
 
 /// Tells of followers that come and go.

@@ -13,7 +13,7 @@ const FOLLOWERS: [&str; 4] = ["h2", "h3", "h4", "h5"];
 const LEN: usize = 10_000_000;
 
 /// Four hosts follow a feed on a network that loses datagrams. What they all lack is sent once, and
-/// what one lacks that comes later goes to that one alone.
+/// what a later one lacks goes to that one alone.
 #[test]
 fn a_feed_sends_once_to_all_that_lack_it() {
     let Some(cluster) = Cluster::up(FOLLOWERS.len(), &["--rate", "200mbit"]) else {

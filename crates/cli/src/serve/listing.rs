@@ -275,7 +275,7 @@ impl Lister {
                 ));
                 continue;
             };
-            if !is_name(name) || left_out().any(|pattern| pattern.matches(name)) {
+            if !is_name(name) {
                 continue;
             }
             if self
@@ -301,7 +301,8 @@ impl Lister {
                     };
                     // Otherwise all of it would go again and again for the sake of one file.
                     let is_known = self.seen.get(&name) == Some(&look);
-                    match if is_known { None } else { unreadable(&set) } {
+                    let unreadable = if is_known { None } else { unreadable(&set) };
+                    match unreadable {
                         None => _ = now.insert(name, look),
                         Some(file) => self.notice(format!(
                             "{} is not sent: {} cannot be read",
@@ -342,9 +343,10 @@ fn unreadable(set: &SourceSet) -> Option<PathBuf> {
 /// they are not when the files are sent.
 fn watch(dir: &Path, rings: SyncSender<()>) -> notify::Result<RecommendedWatcher> {
     let top = dir.to_owned();
+    let left_out: Vec<Pattern> = left_out().collect();
     let tell = move |event: notify::Result<notify::Event>| {
         // After an error the kernel may have told less than there was.
-        if event.is_ok_and(|event| !matters(&event, &top)) {
+        if event.is_ok_and(|event| !matters(&event, &top, &left_out)) {
             return;
         }
         let _ = rings.try_send(());
@@ -371,7 +373,7 @@ fn watch_links(dir: &Path, watcher: &mut RecommendedWatcher, linked: &mut BTreeS
 }
 
 /// Whether something may have changed that is sent.
-fn matters(event: &notify::Event, dir: &Path) -> bool {
+fn matters(event: &notify::Event, dir: &Path, left_out: &[Pattern]) -> bool {
     let is_read = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
         EventKind::Access(_) => true,
@@ -380,7 +382,7 @@ fn matters(event: &notify::Event, dir: &Path) -> bool {
     let is_left_out = |path: &PathBuf| {
         let below = path.strip_prefix(dir).unwrap_or(path);
         let mut names = below.iter().map(|name| name.to_string_lossy());
-        names.any(|name| left_out().any(|pattern| pattern.matches(&name)))
+        names.any(|name| left_out.iter().any(|pattern| pattern.matches(&name)))
     };
     !is_read && (event.paths.is_empty() || !event.paths.iter().all(is_left_out))
 }
@@ -392,22 +394,27 @@ mod tests {
     #[test]
     fn reading_and_hidden_names_wake_nobody() {
         let dir = Path::new("/srv/.feed");
+        let left_out: Vec<Pattern> = left_out().collect();
         let event = |kind, name: &str| notify::Event::new(kind).add_path(dir.join(name));
         let write = EventKind::Access(AccessKind::Close(AccessMode::Write));
         let read = EventKind::Access(AccessKind::Close(AccessMode::Read));
-        assert!(matters(&event(write, "a"), dir));
-        assert!(!matters(&event(read, "a"), dir));
+        assert!(matters(&event(write, "a"), dir, &left_out));
+        assert!(!matters(&event(read, "a"), dir, &left_out));
         for name in [
             ".a.x7Gq2k",
             "a.part",
             "d/.hidden/b",
             ".fabricast-1.2.partial",
         ] {
-            assert!(!matters(&event(write, name), dir), "{name}");
+            assert!(!matters(&event(write, name), dir, &left_out), "{name}");
         }
         // A hidden file gets its name.
-        assert!(matters(&event(write, ".new").add_path(dir.join("a")), dir));
-        assert!(matters(&notify::Event::new(EventKind::Any), dir));
+        assert!(matters(
+            &event(write, ".new").add_path(dir.join("a")),
+            dir,
+            &left_out
+        ));
+        assert!(matters(&notify::Event::new(EventKind::Any), dir, &left_out));
     }
 
     /// One entry that is written all the time holds no other one back.

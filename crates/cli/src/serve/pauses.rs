@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// The pause after such a transfer, and the longest after several.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Most hosts that are remembered. Beyond that the feed pauses for all.
+/// Most hosts that are remembered.
 const HOSTS_MAX: usize = 65_536;
 
 /// What the feed does not do for a while. The hosts that were told of a transfer and did not

@@ -461,7 +461,7 @@ impl FeedServer {
     }
 }
 
-/// Gives a follower the catalogue, of which it has to say then what it wants.
+/// Gives a follower the catalogue. The follower says then what it wants of it.
 fn answer(peer: &mut Peer, frames: &[Arc<[u8]>]) {
     peer.state = State::Asked;
     frames.iter().for_each(|frame| peer.line.put(frame.clone()));

@@ -45,7 +45,10 @@ fn walk(
     (flags, mode): (OFlags, Mode),
     on_one_file_system: bool,
 ) -> Result<OwnedFd, Errno> {
-    let device = sys::fstat(&directory)?.st_dev;
+    let device = match on_one_file_system {
+        true => Some(sys::fstat(&directory)?.st_dev),
+        false => None,
+    };
     let mut at: Option<OwnedFd> = None;
     let mut names = path.components().peekable();
     while let Some(name) = names.next() {
@@ -58,7 +61,9 @@ fn walk(
         };
         let from = at.as_ref().map_or(directory.as_fd(), AsFd::as_fd);
         let opened = sys::openat(from, name, flags | OFlags::NOFOLLOW, mode)?;
-        if on_one_file_system && sys::fstat(&opened)?.st_dev != device {
+        if let Some(device) = device
+            && sys::fstat(&opened)?.st_dev != device
+        {
             return Err(Errno::XDEV);
         }
         at = Some(opened);
