@@ -1,10 +1,12 @@
 //! The bodies of the fuzz targets, which handle hostile bytes. A bounded test runs them, too.
 
+mod control;
 mod ibrmp;
 mod journal;
 mod place;
 mod set;
 
+pub use control::control;
 pub use ibrmp::{Reached, ibrmp, ibrmp_frame};
 pub use journal::{Left, journal, left, packs};
 pub use set::{header, page, store};

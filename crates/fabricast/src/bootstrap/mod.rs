@@ -26,7 +26,7 @@ mod block_server;
 mod blocks;
 mod control;
 mod event;
-pub(crate) mod frame;
+pub mod frame;
 mod listening;
 pub mod message;
 mod peer;
