@@ -5,13 +5,15 @@
 //! after each read. Otherwise a file would be sent that never existed, half old and half new.
 
 mod identical;
+mod listing;
+mod version;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,11 +21,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{self as sys, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::manifest::{Attributes, Entry, Kind, Manifest, Special, TOP};
-use super::{Challenge, LEN_MAX, Secret, poisoned};
+use super::manifest::{Attributes, Entry, Kind, Manifest, TOP};
+use super::{Challenge, Secret, poisoned};
 use crate::error::Error;
-use crate::pattern::Pattern;
 use crate::text::shown;
+
+pub use listing::Selection;
+use listing::{Listing, Looking, special};
+use version::{Version, compare};
 
 /// The files and directories that are sent, or a stream.
 pub struct SourceSet {
@@ -75,192 +80,6 @@ fn random_key() -> Result<[u8; 32], Error> {
     Ok(key)
 }
 
-/// The state of a file: at least one field differs after a change. The times are in seconds and
-/// nanoseconds.
-#[derive(Clone, PartialEq)]
-struct Version {
-    inode: (u64, u64),
-    len: u64,
-    /// When the file's bytes were changed. Anybody that may write to the file can set this time.
-    mtime: (i64, i64),
-    /// When anything of the file was changed. Nobody can set this time.
-    ctime: (i64, i64),
-}
-
-impl Version {
-    fn of(meta: &Metadata) -> Version {
-        Version {
-            inode: (meta.dev(), meta.ino()),
-            len: meta.len(),
-            mtime: (meta.mtime(), meta.mtime_nsec()),
-            ctime: (meta.ctime(), meta.ctime_nsec()),
-        }
-    }
-}
-
-/// What a file is that cannot be sent, if it cannot.
-fn special(found: FileType) -> Option<&'static str> {
-    match found {
-        t if t.is_file() || t.is_dir() || t.is_symlink() => None,
-        t if t.is_fifo() => Some("a FIFO (named pipe)"),
-        t if t.is_socket() => Some("a socket"),
-        t if t.is_block_device() || t.is_char_device() => Some("a device"),
-        _ => Some("no regular file"),
-    }
-}
-
-/// What is sent of the sources, and what of it.
-#[derive(Clone, Debug, Default)]
-pub struct Selection {
-    /// Names that are not sent from within directories.
-    pub exclude: Vec<Pattern>,
-    /// Whether extended attributes are sent, but those of the system (access control lists).
-    pub attributes: bool,
-    /// Whether devices and FIFOs in directories are sent.
-    pub special: bool,
-}
-
-/// The extended attributes of an entry that is no symbolic link.
-fn attributes(path: &Path) -> Result<Attributes, Errno> {
-    let mut found = Attributes::new();
-    let list = |size| {
-        let mut names = vec![0; size];
-        let len = sys::llistxattr(path, &mut names[..])?;
-        names.truncate(len);
-        Ok(names)
-    };
-    let names: Vec<u8> = match list(1 << 16) {
-        Err(Errno::OPNOTSUPP) => return Ok(found),
-        names => names?,
-    };
-    for name in names.split(|b| *b == 0) {
-        if name.is_empty() || name.starts_with(b"system.") {
-            continue;
-        }
-        let mut value = vec![0; 1 << 16];
-        match sys::lgetxattr(path, name, &mut value[..]) {
-            Ok(len) => _ = found.insert(name.into(), value[..len].into()),
-            Err(Errno::NODATA) => {} // removed just now
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(found)
-}
-
-/// Lists what is sent.
-struct Listing<'a> {
-    manifest: Manifest,
-    versions: Vec<Option<Version>>,
-    starts: Vec<u64>,
-    /// Files with several names: device and inode, and the entry that came first.
-    links: HashMap<(u64, u64), u32>,
-    selection: &'a Selection,
-    tell: &'a mut dyn FnMut(String),
-}
-
-impl Listing<'_> {
-    /// Adds one entry, and below a directory all that it holds.
-    fn add(&mut self, path: &Path, name: &[u8], parent: u32, meta: &Metadata) -> Result<(), Error> {
-        let kind = match meta.file_type() {
-            t if t.is_dir() => Kind::Directory,
-            t if t.is_symlink() => {
-                let target = std::fs::read_link(path);
-                let target =
-                    target.map_err(|e| Error::io(format!("reading {}", shown(path)), e))?;
-                Kind::Symlink(target.into_os_string().into_vec().into())
-            }
-            t if t.is_file() => match self.links.get(&(meta.dev(), meta.ino())) {
-                Some(first) if meta.nlink() > 1 => Kind::HardLink(*first),
-                _ => Kind::File(meta.len()),
-            },
-            t if self.selection.special && !t.is_socket() => {
-                let device = meta.rdev();
-                let (major, minor) = (sys::major(device), sys::minor(device));
-                Kind::Special(match t {
-                    t if t.is_fifo() => Special::Fifo,
-                    t if t.is_char_device() => Special::Character(major, minor),
-                    _ => Special::Block(major, minor),
-                })
-            }
-            t => {
-                let what = special(t).unwrap_or("nothing that can be sent");
-                (self.tell)(format!("{} is {what}: it is not sent", shown(path)));
-                return Ok(());
-            }
-        };
-        let number = self.manifest.entries().len() as u32;
-        let has_some = matches!(kind, Kind::File(_) | Kind::Directory);
-        let attributes = match self.selection.attributes && has_some {
-            true => attributes(path).map_err(|e| {
-                Error::io(
-                    format!("reading the extended attributes of {}", shown(path)),
-                    e,
-                )
-            })?,
-            false => Attributes::new(),
-        };
-        let is_file = matches!(kind, Kind::File(_));
-        let is_directory = kind == Kind::Directory;
-        if is_file && meta.nlink() > 1 {
-            self.links.insert((meta.dev(), meta.ino()), number);
-        }
-        self.starts.push(self.manifest.len());
-        self.versions.push(is_file.then(|| Version::of(meta)));
-        let entry = Entry {
-            parent,
-            name: name.into(),
-            kind,
-            mode: (meta.mode() & 0o7777) as u16,
-            mtime: meta.mtime(),
-            mtime_ns: meta.mtime_nsec().clamp(0, 999_999_999) as u32,
-            owner: (meta.uid(), meta.gid()),
-            attributes,
-        };
-        self.manifest.add(entry).map_err(|why| {
-            let why = match why.0 {
-                "its files are too long" => format!(
-                    "with {} the set has more than {LEN_MAX} bytes (32 TiB), the most that can be \
-                     sent",
-                    shown(path)
-                ),
-                why => format!("{} cannot be sent: {why}", shown(path)),
-            };
-            Error::Usage(why)
-        })?;
-        match is_directory {
-            true => self.add_all(path, number),
-            false => Ok(()),
-        }
-    }
-
-    /// Adds what a directory holds, in the order of the names.
-    fn add_all(&mut self, path: &Path, number: u32) -> Result<(), Error> {
-        let error = |path: &Path, e| Error::io(format!("reading {}", shown(path)), e);
-        let entries = std::fs::read_dir(path).map_err(|e| error(path, e))?;
-        let names: io::Result<Vec<_>> = entries.map(|e| Ok(e?.file_name())).collect();
-        let mut names = names.map_err(|e| error(path, e))?;
-        names.sort_unstable();
-        for name in names {
-            let below = path.join(&name);
-            let text = name.to_string_lossy();
-            if self
-                .selection
-                .exclude
-                .iter()
-                .any(|pattern| pattern.matches(&text))
-            {
-                continue;
-            }
-            match below.symlink_metadata() {
-                Ok(meta) => self.add(&below, name.as_bytes(), number, &meta)?,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {} // deleted just now
-                Err(e) => return Err(error(&below, e)),
-            }
-        }
-        Ok(())
-    }
-}
-
 impl SourceSet {
     /// Lists `sources` and what lies below them, as far as `selection` says. A
     /// symbolic link among `sources` is followed, others are sent as links. `tell` gets messages
@@ -270,19 +89,12 @@ impl SourceSet {
         selection: &Selection,
         tell: &mut dyn FnMut(String),
     ) -> Result<SourceSet, Error> {
-        let mut listing = Listing {
-            manifest: Manifest::default(),
-            versions: Vec::new(),
-            starts: Vec::new(),
-            links: HashMap::new(),
-            selection,
-            tell,
-        };
+        let mut listing = Listing::new(selection, tell);
         let mut tops = Vec::new();
         for source in sources {
             let error = |e| Error::io(format!("opening {}", source.display()), e);
-            let meta = std::fs::metadata(source).map_err(error)?;
-            if let Some(what) = special(meta.file_type()) {
+            let there = sys::stat(source).map_err(|e| error(e.into()))?;
+            if let Some(what) = special(&there) {
                 return Err(Error::Usage(format!(
                     "{} is {what}, and only files and directories can be sent: send what it \
                      yields as a stream, by standard input",
@@ -291,7 +103,7 @@ impl SourceSet {
             }
             let name = top_name(source, listing.tell).map_err(error)?;
             tops.push((listing.manifest.entries().len() as u32, source.clone()));
-            listing.add(source, name.as_bytes(), TOP, &meta)?;
+            listing.add(source, name.as_bytes(), TOP, &there)?;
         }
         let challenge = Challenge::new(random_key()?, listing.manifest.len());
         Ok(SourceSet {
@@ -458,9 +270,9 @@ impl SourceSet {
         let version = self.versions[file as usize].clone();
         let version = version.ok_or("an entry without bytes has no file")?;
         rustix::fs::fcntl_setfl(&opened, OFlags::empty()).map_err(|e| fails(e.into()))?;
-        let meta = opened.metadata().map_err(fails)?;
-        let has_holes = meta.blocks() * 512 < meta.len();
-        compare(&path, Ok(meta), &version)?;
+        let there = sys::fstat(&opened).map_err(|e| fails(e.into()))?;
+        let has_holes = there.st_blocks * 512 < there.st_size;
+        compare(&path, Ok(there), &version)?;
         Ok(SourceFile {
             has_holes,
             file: opened,
@@ -485,13 +297,24 @@ impl SourceSet {
     /// How files were changed since they were listed, for the first one that was; `failed` files
     /// are known and do not count.
     pub fn changed(&self, failed: &BTreeSet<u32>) -> Option<String> {
-        let files = self.versions.iter().enumerate();
-        let files = files.filter_map(|(i, v)| v.as_ref().map(|v| (i as u32, v)));
-        let mut files = files.filter(|(file, _)| !failed.contains(file));
-        files.find_map(|(file, then)| {
-            let path = self.path(file);
-            compare(&path, std::fs::metadata(&path), then).err()
-        })
+        let mut looking = Looking::default();
+        for (file, version) in (0..).zip(&self.versions) {
+            let Some(then) = version.as_ref().filter(|_| !failed.contains(&file)) else {
+                continue;
+            };
+            let entry = &self.manifest.entries()[file as usize];
+            let now = match entry.parent {
+                TOP => sys::stat(self.path(file)),
+                parent => looking.at(parent, || self.path(parent), &entry.name),
+            };
+            if now.map(|now| Version::of(&now)).as_ref() == Ok(then) {
+                continue;
+            }
+            if let Err(how) = compare(&self.path(file), now, then) {
+                return Some(how);
+            }
+        }
+        None
     }
 }
 
@@ -558,30 +381,8 @@ impl SourceFile {
 
     /// Checks that the file is as it was when it was listed; the error says what changed.
     pub fn check_version(&self) -> Result<(), String> {
-        compare(&self.path, self.file.metadata(), &self.version)
+        compare(&self.path, sys::fstat(&self.file), &self.version)
     }
-}
-
-/// Compares a file with its state when it was listed.
-fn compare(path: &Path, meta: io::Result<Metadata>, then: &Version) -> Result<(), String> {
-    let now = Version::of(&meta.map_err(|e| format!("reading {}: {e}", shown(path)))?);
-    if now == *then {
-        return Ok(());
-    }
-    let how = match now.len {
-        _ if now.inode != then.inode => "was replaced by another file",
-        len if len < then.len => "became shorter",
-        len if len > then.len => "became longer",
-        _ if now.mtime != then.mtime => "was written to",
-        // Its bytes may have changed as well, if somebody has set `mtime` back.
-        _ => "was changed (written to, renamed, deleted, or its permissions)",
-    };
-    let lengths = match now.len == then.len {
-        true => String::new(),
-        false => format!(" ({} bytes at the start, {} now)", then.len, now.len),
-    };
-    let path = shown(path);
-    Err(format!("{path} {how} while it was being sent{lengths}"))
 }
 
 #[cfg(test)]
@@ -694,6 +495,33 @@ mod tests {
             assert!(set.changed(&BTreeSet::new()).is_some());
             assert_eq!(set.changed(&BTreeSet::from([0])), None);
         }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_changed_file_is_found_in_any_directory() {
+        let dir = scratch();
+        let paths = ["a/1", "a/b/2", "a/3", "c/4"].map(|name| dir.join("top").join(name));
+        let write = |path: &Path, content: &str| std::fs::write(path, content).unwrap();
+        let changed = |how: &dyn Fn(&Path), file: &Path| {
+            for path in &paths {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                write(path, "bytes");
+            }
+            let set = set_of(&[dir.join("top")]);
+            assert_eq!(set.changed(&BTreeSet::new()), None);
+            how(file);
+            set.changed(&BTreeSet::new()).unwrap()
+        };
+        for file in &paths {
+            let why = changed(&|file| write(file, "other bytes"), file);
+            assert!(why.contains(&*file.to_string_lossy()), "{why}");
+        }
+        let why = changed(&|file| std::fs::remove_file(file).unwrap(), &paths[2]);
+        assert!(why.contains("a/3: No such file"), "{why}");
+        let remove = |file: &Path| std::fs::remove_dir_all(file.parent().unwrap()).unwrap();
+        let why = changed(&remove, &paths[3]);
+        assert!(why.contains("c/4: No such file"), "{why}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self as sys, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::{Tree, WRITE_OTHERS, disk};
+use super::{Had, Tree, WRITE_OTHERS, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
 
@@ -93,33 +93,67 @@ impl Tree {
     pub(super) fn set_metadata(
         &self,
         entry: u32,
-        mut mode: Mode,
+        mode: Mode,
         file: impl AsFd,
     ) -> Result<(), Error> {
-        let file = file.as_fd();
-        let look = || sys::fstat(file).map_err(|e| self.error(entry, "looking at", e));
-        let mut there = look()?;
+        let there = self.look(entry, file.as_fd())?;
+        self.change(entry, mode, file.as_fd(), there)
+    }
+
+    /// Sets what [`Tree::set_metadata`] does at a file that was made under its own name in a staged
+    /// directory. All such files have the same owner at first, and those for which the same
+    /// permissions were asked have the same, so one of them is looked at.
+    pub(super) fn set_metadata_in_place(
+        &mut self,
+        entry: u32,
+        file: impl AsFd,
+    ) -> Result<(), Error> {
+        let key = (self.entry(entry).parent, self.first_mode(entry));
+        let there = match self.fresh {
+            Some((last, there)) if last == key => there,
+            _ => self.look(entry, file.as_fd())?,
+        };
+        self.fresh = Some((key, there));
+        self.change(entry, self.readable_mode(entry), file.as_fd(), there)
+    }
+
+    fn look(&self, entry: u32, file: BorrowedFd<'_>) -> Result<Had, Error> {
+        let there = sys::fstat(file).map_err(|e| self.error(entry, "looking at", e))?;
+        Ok(Had {
+            owner: (there.st_uid, there.st_gid),
+            mode: Mode::from_raw_mode(there.st_mode),
+        })
+    }
+
+    /// Sets what differs from what a file has.
+    fn change(
+        &self,
+        entry: u32,
+        mut mode: Mode,
+        file: BorrowedFd<'_>,
+        mut there: Had,
+    ) -> Result<(), Error> {
         let user_and_group = self.entry(entry).owner;
         if let Some(owner) = self.owner(entry)
-            && (there.st_uid, there.st_gid) != user_and_group
+            && there.owner != user_and_group
         {
             match disk::give(file, owner) {
                 // A user namespace may not know that owner.
                 Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
                 Err(e) => return Err(self.error(entry, "giving away", e)),
             }
-            there = look()?; // it may have lost permissions by that
+            there = self.look(entry, file)?; // it may have lost permissions by that
         }
         // What runs as its owner at the sender must not run as another user here.
         let changes_user = mode.intersects(Mode::SUID | Mode::SGID);
         if changes_user
             && self.entry(entry).kind != Kind::Directory
-            && (there.st_uid, there.st_gid) != user_and_group
+            && there.owner != user_and_group
         {
             mode.remove(Mode::SUID | Mode::SGID);
         }
         self.set_attributes(entry, file)?;
-        let set_mode = || match Mode::from_raw_mode(there.st_mode) == mode {
+        let set_mode = || match there.mode == mode {
             true => Ok(()),
             false => disk::set_mode(file, mode),
         };

@@ -166,6 +166,9 @@ pub struct Tree {
     file_systems: FileSystems,
     /// The directory that was opened last.
     last_directory: Option<(u32, Arc<OwnedFd>)>,
+    /// What the last file had that was made in a staged directory: the directory, the permissions
+    /// that were asked for, and what it had.
+    fresh: Option<((u32, Mode), Had)>,
     /// Directories that got names.
     touched: BTreeSet<u32>,
     /// Number of entries that were deleted at the end.
@@ -228,6 +231,7 @@ impl Tree {
             copied: 0,
             file_systems,
             last_directory: None,
+            fresh: None,
             touched: BTreeSet::new(),
             deleted: 0,
             special: 0,
@@ -594,7 +598,10 @@ impl Tree {
     /// Sets owner, mode and time of a file that is all there. It gets its name with its batch.
     fn completed(&mut self, partial: Partial) -> Result<(), Error> {
         let file = partial.entry;
-        self.set_metadata(file, self.readable_mode(file), &partial.file)?;
+        match partial.is_in_place {
+            true => self.set_metadata_in_place(file, &partial.file)?,
+            false => self.set_metadata(file, self.readable_mode(file), &partial.file)?,
+        }
         self.done[file as usize] = true;
         self.remaining -= 1;
         self.add_to_batch(partial)
@@ -647,6 +654,14 @@ impl Tree {
         }
         Ok(challenge.secret(&samples))
     }
+}
+
+/// What a file has before it gets what its entry says.
+#[derive(Clone, Copy)]
+struct Had {
+    /// Its user and its group.
+    owner: (u32, u32),
+    mode: Mode,
 }
 
 /// The process's umask; where it cannot be read, what is usual.

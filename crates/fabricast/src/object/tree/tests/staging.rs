@@ -63,6 +63,37 @@ fn a_name_that_the_user_chose_and_several_at_the_top_are_staged_as_well() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Files of one directory that nobody looked at have what their entries say, each its own.
+#[test]
+fn files_of_a_staged_directory_get_their_own_permissions_and_owners() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let dir = scratch();
+    let (from, to) = (dir.join("from"), dir.join("to"));
+    std::fs::create_dir_all(&from).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    for (n, mode) in (0..).zip([0o644, 0o644, 0o600, 0o200, 0o755, 0o4755, 0o666, 0o600]) {
+        let file = from.join(n.to_string());
+        std::fs::write(&file, "bytes").unwrap();
+        if is_root && n % 2 == 1 {
+            chown(&file, Some(1), Some(2)).unwrap();
+        }
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let set = set_of(std::slice::from_ref(&from));
+    let mut tree = tree(&to);
+    tree.destination.is_privileged = true;
+    let kept = tree.resume(&set.manifest().digest(), &mut || Ok(()));
+    store_all(&mut tree, &kept.unwrap(), &packs(&set).0);
+    tree.finish().unwrap();
+    for name in names(&from) {
+        let [was, is] = [&from, &to.join("from")].map(|at| at.join(&name).metadata().unwrap());
+        let of = |meta: &std::fs::Metadata| (meta.mode(), meta.uid(), meta.gid(), meta.mtime());
+        assert_eq!(of(&is), of(&was), "{name}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// Both stay, and nothing has to come again.
 #[test]
 fn what_comes_to_the_place_of_a_staged_directory_stays() {
