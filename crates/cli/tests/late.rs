@@ -24,7 +24,7 @@ fn several_come_late(loss: &[&str]) {
     let dir = Scratch::new();
     let top = long_tree(&dir);
     let to = |name: &str| dir.path(&format!("to-{name}"));
-    let (mut sender, address) = send(&[&top], &[&["--rate", "15MB/s"][..], loss].concat());
+    let (mut sender, address) = send(&[&top], &[&["--rate", "8MB/s"][..], loss].concat());
     let first = recv(&address, "first", &to("first"), loss);
     let mut late = Vec::new();
     for (name, share) in [("early", 5), ("half", 50), ("last", 80)] {
@@ -89,6 +89,74 @@ fn what_several_lack_is_sent_once() {
     // The set and about half of it again, not three times.
     let bytes = sent.one("summary")["traffic"]["wire_bytes"].as_u64();
     assert!(bytes.unwrap() < 2 * SIZE as u64, "{sent:#?}");
+}
+
+/// Files that have changed before they are sent again fail by name for the receivers that lack
+/// them. These get all others.
+#[test]
+fn a_file_that_has_changed_fails_for_late_receivers_alone() {
+    let dir = Scratch::new();
+    let top = long_tree(&dir);
+    std::fs::write(top.join("a0"), "a small file at the beginning").unwrap();
+    std::fs::write(top.join("a1"), "another one").unwrap();
+    let before = described(&top);
+    let (mut sender, address) = send(&[&top], &["--rate", "8MB/s"]);
+    let to = ["first", "late"].map(|name| dir.path(&format!("to-{name}")));
+    let first = recv(&address, "first", &to[0], &[]);
+    sender.until_share_of("fastest", 50);
+    std::fs::write(top.join("a0"), "changed").unwrap();
+    std::fs::remove_file(top.join("a1")).unwrap();
+    let late = recv(&address, "late", &to[1], &[]);
+    first.end().expect(0);
+    for name in ["a0", "a1"] {
+        assert!(to[0].join("tree").join(name).exists());
+    }
+    let late = late.end().expect(10);
+    assert!(
+        late.stderr.contains("2 of the sender's files"),
+        "{}",
+        late.stderr
+    );
+    let is_there = |line: &&String| !line.starts_with("\"a0\"") && !line.starts_with("\"a1\"");
+    let expected: Vec<&String> = before.iter().filter(is_there).collect();
+    let got = described(&to[1].join("tree"));
+    assert_eq!(got.iter().collect::<Vec<_>>(), expected);
+    assert_eq!(got.len(), before.len() - 2);
+    let sent = sender.end().expect(10);
+    assert_eq!(sent.result("late")["state"], "verified");
+    let failed = sent.one("summary")["failed"].as_array().unwrap();
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    for (failure, name) in failed.iter().zip(["a0", "a1"]) {
+        let reason = failure["reason"].as_str().unwrap();
+        assert!(
+            reason.contains(name) && reason.contains("do not get it"),
+            "{reason}"
+        );
+    }
+}
+
+/// A receiver that can get nothing any more is given up.
+#[test]
+fn a_late_receiver_whose_only_file_has_changed_gets_nothing() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share(90);
+    let mut late = receiver(&address, "late", &dir.path("late"), &[]);
+    late.until("joined", |_| true);
+    // The sender reads packs ahead, but not all that are left for the late one.
+    std::fs::remove_file(&source).unwrap();
+    let late = late.end().expect(9);
+    assert!(
+        late.stderr.contains("cannot be sent any more"),
+        "{}",
+        late.stderr
+    );
+    assert!(!dir.path("late").exists());
+    let sent = sender.end().expect(10);
+    assert_eq!(sent.result("late")["state"], "failed");
+    drop(first);
 }
 
 /// A receiver that is killed while it catches up holds up nobody, and is lost in the table.

@@ -144,7 +144,7 @@ pub use file_name::{any_name, parent, safe_name};
 pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
-pub use repacker::Repacker;
+pub use repacker::{Again, Repacker};
 pub use source_set::{Selection, SourceFile, SourceSet};
 pub use stream_writer::StreamWriter;
 pub use target::Target;

@@ -5,6 +5,8 @@
 //! of these bytes. The sender tells the hash of the header over the control connection, so a
 //! receiver proves a pack as soon as it has arrived, and writes nothing that is not proven.
 
+use std::collections::BTreeSet;
+
 use super::manifest::{PAGE_MAX, take};
 use super::{BLOCK, HASH, PIECE, blocks, give_way};
 
@@ -270,6 +272,16 @@ impl Pack {
             bytes: memory,
             header,
         }
+    }
+
+    /// The files of which it says that they cannot be read.
+    pub fn failed_files(&self) -> BTreeSet<u32> {
+        let header = Header::decode(&self.bytes[..self.header], self.payload().len());
+        let Some(Content::Pieces(pieces)) = header.map(|header| header.content) else {
+            return BTreeSet::new();
+        };
+        let failed = pieces.iter().filter(|p| matches!(p, Piece::Failed { .. }));
+        failed.map(Piece::file).collect()
     }
 
     /// The BLAKE3 hash of the header.

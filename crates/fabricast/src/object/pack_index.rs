@@ -185,32 +185,72 @@ impl PackIndex {
         listed.for_each(|sent| sent.record.put(into));
     }
 
-    /// A pack as it was sent, read again, without what came of the files `failed`. The error says
-    /// why that cannot be done: another file has changed.
-    pub fn pack(&self, number: u32, failed: &BTreeSet<u32>) -> Result<Pack, String> {
+    /// A pack as it was sent, read again, without what came of the files `failed`. Where other
+    /// files have changed, the pack says that they failed, in place of what came of them, and they
+    /// are added to `lost` with the reasons. Of the files in `lost` it says so, too.
+    ///
+    /// # Errors
+    /// Why the pack cannot be read: there is none of this number, or a file was written to, and
+    /// nobody knows which.
+    pub fn pack(
+        &self,
+        number: u32,
+        failed: &BTreeSet<u32>,
+        lost: &mut BTreeMap<u32, String>,
+    ) -> Result<Pack, String> {
         let sent = self.sent(number).ok_or("there is no such pack")?;
         let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
+        let Content::Pieces(pieces) = &header.content else {
+            return self.whole(number, &sent);
+        };
         let is_void = |piece: &Piece| {
             failed.contains(&piece.file()) && !matches!(piece, Piece::Failed { .. })
         };
-        match &header.content {
-            Content::Pieces(pieces) if pieces.iter().any(is_void) => {
-                let rest: Vec<Piece> = pieces.iter().filter(|p| !is_void(p)).cloned().collect();
-                let mut bytes = Vec::new();
-                self.read(&rest, 0, u64::MAX, &mut bytes)?;
-                let pack = Pack::new(Content::Pieces(rest), &bytes);
-                self.replace(number, &pack);
-                Ok(pack)
-            }
-            _ => {
-                let mut bytes = sent.header.clone();
-                for block in 0..blocks(sent.len) {
-                    self.block(number, block, &mut bytes)?;
+        let differs = |lost: &BTreeMap<u32, String>| {
+            let mut pieces = pieces.iter();
+            pieces.any(|piece| is_void(piece) || lost.contains_key(&piece.file()))
+        };
+        let whole = (!differs(lost)).then(|| self.whole(number, &sent));
+        if let Some(Ok(pack)) = whole {
+            return Ok(pack);
+        }
+        loop {
+            let known = lost.len();
+            let (mut rest, mut bytes, mut told) = (Vec::new(), Vec::new(), BTreeSet::new());
+            for piece in pieces.iter().filter(|piece| !is_void(piece)) {
+                let file = piece.file();
+                if lost.contains_key(&file) {
+                    if told.insert(file) {
+                        rest.push(self.set.failure(file));
+                    }
+                    continue;
                 }
-                let header = sent.header.len();
-                Ok(Pack { bytes, header })
+                match self.read(std::slice::from_ref(piece), 0, u64::MAX, &mut bytes) {
+                    Ok(()) => rest.push(piece.clone()),
+                    Err(why) => _ = lost.insert(file, why),
+                }
+            }
+            match whole {
+                _ if lost.len() > known => {}
+                // All can be read, and something of it is not what was sent.
+                Some(Err(why)) if !differs(lost) => return Err(why),
+                _ => {
+                    let pack = Pack::new(Content::Pieces(rest), &bytes);
+                    self.replace(number, &pack);
+                    return Ok(pack);
+                }
             }
         }
+    }
+
+    /// A pack as it was sent, read again.
+    fn whole(&self, number: u32, sent: &Sent) -> Result<Pack, String> {
+        let mut bytes = sent.header.clone();
+        for block in 0..blocks(sent.len) {
+            self.block(number, block, &mut bytes)?;
+        }
+        let header = sent.header.len();
+        Ok(Pack { bytes, header })
     }
 
     fn sent(&self, pack: u32) -> Option<Arc<Sent>> {
@@ -387,16 +427,15 @@ mod tests {
     #[test]
     fn a_pack_is_sent_again_without_what_came_of_files_that_failed() {
         let (dir, index, packs) = indexed();
-        let none = BTreeSet::new();
+        let (none, mut lost) = (BTreeSet::new(), BTreeMap::new());
         for (pack, number) in packs.iter().zip(0..) {
-            assert!(index.pack(number, &none).unwrap() == *pack);
+            assert!(index.pack(number, &none, &mut lost).unwrap() == *pack);
         }
         let pieces = pieces_of(&packs[1]).unwrap();
         std::fs::remove_file(dir.join("3")).unwrap();
-        let why = index.pack(1, &none).unwrap_err();
-        assert!(why.contains("/3"), "{why}");
         let gone = pieces[3].file();
-        let again = index.pack(1, &[gone].into()).unwrap();
+        let again = index.pack(1, &[gone].into(), &mut lost).unwrap();
+        assert!(lost.is_empty(), "{lost:?}");
         let rest: Vec<Piece> = pieces.into_iter().filter(|p| p.file() != gone).collect();
         assert_eq!(pieces_of(&again).unwrap(), rest);
         // Its parts are now those of the pack as it is sent again; the list does not change.
@@ -406,6 +445,42 @@ mod tests {
         let records = PackRecord::decode(&list).unwrap();
         let expected: Vec<PackRecord> = packs[1..].iter().map(PackRecord::of).collect();
         assert_eq!(records, expected);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_pack_that_is_sent_again_says_which_files_have_changed() {
+        let (dir, index, packs) = indexed();
+        let none = BTreeSet::new();
+        let (small, long) = (pieces_of(&packs[1]).unwrap(), pieces_of(&packs[2]).unwrap());
+        let ends = long
+            .iter()
+            .any(|p| matches!(p, Piece::Bytes { last: true, .. }));
+        let of_long = long[0].file();
+        assert!(small.iter().any(|p| p.file() == of_long) && packs.len() > 3 || !ends);
+        for name in ["2", "5", "long"] {
+            std::fs::write(dir.join(name), "other bytes").unwrap();
+        }
+        let mut lost = BTreeMap::new();
+        for (pack, number) in packs.iter().zip(0..) {
+            let again = index.pack(number, &none, &mut lost).unwrap();
+            let Some(pieces) = pieces_of(pack) else {
+                assert!(again == *pack);
+                continue;
+            };
+            let has = |pieces: &[Piece], failed: bool| -> BTreeSet<u32> {
+                let is_such = |p: &&Piece| matches!(p, Piece::Failed { .. }) == failed;
+                pieces.iter().filter(is_such).map(Piece::file).collect()
+            };
+            let again = pieces_of(&again).unwrap();
+            let lost: BTreeSet<u32> = lost.keys().copied().collect();
+            let all = has(&pieces, false);
+            assert_eq!(has(&again, false), &all - &lost, "{number}");
+            assert_eq!(has(&again, true), &all & &lost, "{number}");
+        }
+        let files: Vec<u32> = lost.keys().copied().collect();
+        assert_eq!(files, [small[2].file(), small[5].file(), of_long]);
+        assert!(lost[&of_long].contains("long became shorter"), "{lost:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -287,10 +287,7 @@ impl Reading<'_> {
         if self.pieces.len() >= PIECES_MAX {
             self.flush()?;
         }
-        let name = self.set.manifest().entries()[file as usize].name.clone();
-        let name = String::from_utf8_lossy(&name).into_owned();
-        let told = format!("the sender cannot read {name} any more, or it changed");
-        self.pieces.push(Piece::Failed { file, reason: told });
+        self.pieces.push(self.set.failure(file));
         self.say(Packed::Failed(file, reason))
     }
 }

@@ -1,6 +1,6 @@
 //! Reads packs again that were sent before, on a thread of its own, for receivers that lack them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -12,7 +12,16 @@ use crate::waker::Waker;
 /// The number of a pack, and the files that have failed by now.
 type Job = (u32, BTreeSet<u32>);
 /// The number of a pack, and the pack, or why it cannot be read again.
-type Read = (u32, Result<Pack, String>);
+type Read = (u32, Result<Again, String>);
+
+/// A pack that was read again.
+pub struct Again {
+    /// The pack.
+    pub pack: Pack,
+    /// The files that were found to have changed since they were sent, and why, each once. The pack
+    /// says that those of its files failed that were found now or before.
+    pub lost: Vec<(u32, String)>,
+}
 
 /// The protocol's end of the thread. Dropping it ends the thread after the present pack.
 pub struct Repacker {
@@ -28,8 +37,15 @@ impl Repacker {
         thread::Builder::new()
             .name("fabricast-again".into())
             .spawn(move || {
+                let mut lost = BTreeMap::new();
                 for (number, failed) in to_do {
-                    if tell.send((number, index.pack(number, &failed))).is_err() {
+                    let known: BTreeSet<u32> = lost.keys().copied().collect();
+                    let read = index.pack(number, &failed, &mut lost).map(|pack| {
+                        let found = lost.iter().filter(|(file, _)| !known.contains(file));
+                        let lost = found.map(|(file, why)| (*file, why.clone())).collect();
+                        Again { pack, lost }
+                    });
+                    if tell.send((number, read)).is_err() {
                         return;
                     }
                     waker.wake();

@@ -22,6 +22,7 @@ use rustix::fs::{self as sys, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::manifest::{Attributes, Entry, Kind, Manifest, TOP};
+use super::pack::Piece;
 use super::{Challenge, Secret, poisoned};
 use crate::error::Error;
 use crate::text::shown;
@@ -247,6 +248,15 @@ impl SourceSet {
         let mut path = top.map(|at| self.tops[at].1.clone()).unwrap_or_default();
         path.extend(names.into_iter().rev());
         path
+    }
+
+    /// The piece that says that a file cannot be read any more.
+    pub fn failure(&self, file: u32) -> Piece {
+        let name = String::from_utf8_lossy(&self.manifest.entries()[file as usize].name);
+        Piece::Failed {
+            file,
+            reason: format!("the sender cannot read {name} any more, or it changed"),
+        }
     }
 
     /// Opens a file as it was listed. The error says why that cannot be done, by name.

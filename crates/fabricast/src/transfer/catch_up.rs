@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::object::pack::Pack;
-use crate::object::{PackIndex, Repacker};
+use crate::object::{Again, PackIndex, Repacker};
 use crate::waker::Waker;
 
 /// While the stream runs, packs that are sent again have at most this share of its bytes: one in so
@@ -120,7 +119,7 @@ impl CatchUp {
     }
 
     /// The pack that has been read, or why that cannot be done; does not block.
-    pub fn next(&mut self) -> Option<(u32, Result<Pack, String>)> {
+    pub fn next(&mut self) -> Option<(u32, Result<Again, String>)> {
         let read = self.repacker.as_ref()?.next()?;
         self.is_reading = false;
         Some(read)

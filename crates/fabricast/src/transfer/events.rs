@@ -130,7 +130,8 @@ pub enum SendEvent {
         /// Receivers that have failed.
         failed: usize,
     },
-    /// A file cannot be read, or has changed since it was listed. No receiver gets it.
+    /// A file cannot be read, or has changed since it was listed. Receivers that do not have it yet
+    /// do not get it.
     FileFailed(FileFailure),
     /// P3's protocol: the time of a file has run out before all receivers had it.
     Expired {

@@ -23,8 +23,7 @@ use crate::bootstrap::message::{Announced, Join, Start, ToReceiver};
 use crate::config::{ReachRule, SendOptions};
 use crate::error::{Error, exit};
 use crate::interface::Family;
-use crate::object::pack::Pack;
-use crate::object::{Memory, PackRecord};
+use crate::object::{Again, Memory, PackRecord};
 
 /// Late receivers of one host that are admitted in one transfer, at most. Otherwise a host that
 /// comes again and again would keep the sender for ever.
@@ -295,7 +294,7 @@ impl SenderSession<'_> {
     pub(super) fn send_again(&mut self) -> Result<(), Error> {
         while let Some((number, read)) = self.catch_up.next() {
             match read {
-                Ok(pack) => self.again(number, pack)?,
+                Ok(again) => self.again(number, again)?,
                 Err(reason) => self.cannot_send_again(number, &reason),
             }
         }
@@ -311,19 +310,42 @@ impl SenderSession<'_> {
         Ok(())
     }
 
-    fn again(&mut self, number: u32, pack: Pack) -> Result<(), Error> {
-        let record = PackRecord::of(&pack);
-        let announced = ToReceiver::Pack(Announced::new(&record, Some(number)));
-        self.catch_up.bytes += u64::from(record.len);
+    fn again(&mut self, number: u32, again: Again) -> Result<(), Error> {
+        let Again { pack, lost } = again;
+        for (file, reason) in lost {
+            self.fails(
+                file,
+                &format!("{reason}; receivers that were late or demoted do not get it"),
+            );
+        }
+        let failed = &pack.failed_files() - &self.failed_files;
         // One that has not said yet what it has declines the pack, and gets it later.
         let members = self.admission.members.iter_mut();
         for member in members.filter(|m| m.in_group() && m.has_said) {
-            member.lacks.remove(number, number + 1);
+            if member.lacks.remove(number, number + 1) {
+                member.lost.extend(&failed);
+            }
         }
+        self.give_up_those_without_a_file();
+        let record = PackRecord::of(&pack);
+        let announced = ToReceiver::Pack(Announced::new(&record, Some(number)));
+        self.catch_up.bytes += u64::from(record.len);
         self.announce(&announced, Memory::new(pack.bytes))
     }
 
-    /// Gives up the receivers that lack a pack whose source has changed since it was sent.
+    /// Gives up the receivers that can get no file at all any more.
+    fn give_up_those_without_a_file(&mut self) {
+        for at in 0..self.admission.members.len() {
+            let lost = &self.admission.members[at].lost;
+            if !lost.is_empty() && (lost | &self.failed_files).len() >= self.set.manifest().files()
+            {
+                let reason = "what it has missed cannot be sent any more: it has changed";
+                self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason.into());
+            }
+        }
+    }
+
+    /// Gives up the receivers that lack a pack which cannot be read again.
     fn cannot_send_again(&mut self, number: u32, reason: &str) {
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];

@@ -1,5 +1,6 @@
 //! The sender's table of receivers: which take part, and how far each has come.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -204,6 +205,8 @@ pub struct Member {
     pub place: Place,
     /// Packs that it lacks, of those that were announced before it was admitted to the group.
     pub lacks: Lacks,
+    /// Files that it cannot get any more: they had changed when packs were sent again for it.
+    pub lost: BTreeSet<u32>,
     /// Whether it has said what it lacks.
     pub has_said: bool,
     /// Since when it is a member and has not said that.
@@ -252,6 +255,7 @@ impl Member {
             part: Part::Whole,
             place: Place::Member,
             lacks: Lacks::default(),
+            lost: BTreeSet::new(),
             has_said: true,
             asked: None,
             proven: 0,

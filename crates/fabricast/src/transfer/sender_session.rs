@@ -229,10 +229,6 @@ impl<'a> SenderSession<'a> {
                         return Err(Error::SourceChanged(text));
                     }
                     self.fails(file, &reason);
-                    let first = shown(&self.set.path(file));
-                    for copy in self.set.copies_of(file) {
-                        self.fails(copy, &format!("it was to be a copy of {first}: {reason}"));
-                    }
                 }
                 Packed::End => {
                     self.end();
@@ -318,12 +314,19 @@ impl<'a> SenderSession<'a> {
         }
     }
 
-    /// Takes note of a file that cannot be sent.
-    fn fails(&mut self, file: u32, reason: &str) {
-        let (path, reason) = (ToldPath::from(&*self.set.path(file)), reason.to_owned());
-        let failure = FileFailure { path, reason };
-        (self.tell)(SendEvent::FileFailed(failure.clone()));
-        self.failed.push(failure);
+    /// Takes note of a file that cannot be sent, with its copies.
+    pub(super) fn fails(&mut self, file: u32, reason: &str) {
+        let mut fails = |file, reason| {
+            let path = ToldPath::from(&*self.set.path(file));
+            let failure = FileFailure { path, reason };
+            (self.tell)(SendEvent::FileFailed(failure.clone()));
+            self.failed.push(failure);
+        };
+        fails(file, reason.to_owned());
+        let first = shown(&self.set.path(file));
+        for copy in self.set.copies_of(file) {
+            fails(copy, format!("it was to be a copy of {first}: {reason}"));
+        }
     }
 
     /// Tells the receivers that all packs have been announced.
@@ -552,9 +555,16 @@ impl<'a> SenderSession<'a> {
                 if told && member.hello.verifies() =>
             {
                 member.statistics = statistics;
-                let secret = self
-                    .secret
-                    .get_or_insert_with(|| self.set.secret(&self.failed_files));
+                let lost;
+                let secret = match member.lost.is_empty() {
+                    true => self
+                        .secret
+                        .get_or_insert_with(|| self.set.secret(&self.failed_files)),
+                    false => {
+                        lost = self.set.secret(&(&member.lost | &self.failed_files));
+                        &lost
+                    }
+                };
                 let right = secret.proof(member.node.0);
                 if blake3::Hash::from_hex(&proof).ok() != Some(right) {
                     let reason = "it says that it has the file, and its proof is wrong: what it \
