@@ -160,7 +160,7 @@ fn one_that_stops_is_demoted_and_catches_up() {
 fn one_that_is_far_behind_is_demoted_and_catches_up() {
     let dir = Scratch::new();
     let (mut send, slow, good) = demoting(&dir, "500ms", &["--inject-loss", "70"]);
-    send.until("demoted", |e| e["receiver"] == "slow");
+    send.until_ever("demoted", |e| e["receiver"] == "slow");
     for run in good {
         run.end().expect(0);
     }

@@ -241,6 +241,15 @@ impl Run {
         panic!("it ended before {kind}: {:#?} {:?}", self.events, self.end);
     }
 
+    /// Waits for an event for which `right` is true, unless there was one already.
+    pub fn until_ever(&mut self, kind: &str, right: impl Fn(&Value) -> bool) -> Value {
+        let is_right = |event: &&Value| event["event"] == kind && right(event);
+        match self.events.iter().find(is_right) {
+            Some(event) => event.clone(),
+            None => self.until(kind, right),
+        }
+    }
+
     /// Waits for the next event with one of these names.
     pub fn until_any(&mut self, kinds: &[&str]) -> Value {
         let until = Instant::now() + BOUND;
