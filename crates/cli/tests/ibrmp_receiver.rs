@@ -306,7 +306,7 @@ fn a_request_that_was_ignored_is_repeated_while_other_files_come() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            (0..200).all(|_| {
+            (0..800).all(|_| {
                 other.send_frame(&of(1, 2, data(0, 9)), &bytes[..9]);
                 std::thread::sleep(Duration::from_millis(50));
                 !is_over.load(Ordering::Relaxed)
