@@ -336,6 +336,9 @@ impl Following {
     ) -> Result<(), Error> {
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
         out.event(&json!({"event": "publication", "entries": names}));
+        if open.record.begins(&names) {
+            open.save(out);
+        }
         let options = RecvOptions {
             from: Some(sender.to_owned()),
             dest: open.folder.clone(),
@@ -368,7 +371,9 @@ impl Following {
         };
         out.result("done", &report);
         let failed = failed_tops(&report, &open.folder);
-        let (here, lacking): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| {
+        // What has come, which need not be what the catalogue names.
+        let mut here = Entry::received(&report.manifest);
+        here.retain(|entry| {
             !failed.contains(&entry.name) && open.record.received(entry, self.hooks.is_some())
         });
         for entry in &here {
@@ -387,9 +392,24 @@ impl Following {
             self.hook(open, entry);
         }
         self.metrics.ended(here.len(), Some(&report));
-        if !lacking.is_empty() {
-            let text = "not all of it has come: the feed could not read it, or it has changed";
-            self.failed(&lacking, &Error::SourceChanged(text.into()), out);
+        let names: BTreeSet<&str> = here.iter().map(|entry| &*entry.name).collect();
+        let lacking = entries.iter().filter(|entry| !here.contains(entry));
+        let (other, absent): (Vec<&Entry>, Vec<&Entry>) =
+            lacking.partition(|entry| names.contains(&*entry.name));
+        for (entries, text) in [
+            (
+                absent,
+                "not all of it has come: the feed could not read it, or it has changed",
+            ),
+            (
+                other,
+                "another version has come than the catalogue names, and is here: it has changed at \
+                 the feed",
+            ),
+        ] {
+            if !entries.is_empty() {
+                self.failed(&entries, &Error::SourceChanged(text.into()), out);
+            }
         }
         Ok(())
     }

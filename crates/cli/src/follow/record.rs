@@ -211,13 +211,24 @@ impl Record {
         }
     }
 
-    /// Notes that an entry was received. `hook`: whether a hook has to run for it. Returns false,
-    /// and notes nothing, if it is not there.
+    /// Notes that a transfer begins that may replace these entries. Until it has ended well, nobody
+    /// knows what they are, and they are wanted. Returns whether the record has changed.
+    pub fn begins(&mut self, names: &[&str]) -> bool {
+        let mut has_changed = false;
+        for known in &mut self.content.entries {
+            if known.here.is_some() && names.contains(&&*known.entry.name) {
+                known.entry.digest.clear();
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    /// Notes that an entry was received: as the transfer has proven it, whatever the catalogue
+    /// says. `hook`: whether a hook has to run for it. Returns false, and notes nothing, if it is
+    /// not there any more.
     pub fn received(&mut self, entry: &Entry, hook: bool) -> bool {
-        let meta = self.path(&entry.name).symlink_metadata();
-        // If something else has come than the feed has said, an older version may be there.
-        let is_it = |meta: &Metadata| !meta.is_file() || meta.len() == entry.len;
-        let Some(meta) = meta.ok().filter(is_it) else {
+        let Ok(meta) = self.path(&entry.name).symlink_metadata() else {
             return false;
         };
         let hook = hook.then(|| entry.clone());
@@ -510,18 +521,44 @@ mod tests {
         assert_eq!(record.wants(&newer, keep), set(&[]));
     }
 
-    /// What has not come stays wanted, whatever the feed has said.
+    /// What has not come stays wanted, and what has come is what the record says, not what the
+    /// catalogue has said.
     #[test]
     fn what_is_not_there_was_not_received() {
         let dir = Scratch::new("absent");
         let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
         let two = catalogue(&[("a", "1"), ("b", "1")]);
         assert!(!record.received(&two.entries[0], true));
-        // An older version is there.
-        fs::write(record.path("b"), "another length").unwrap();
-        assert!(!record.received(&two.entries[1], true));
+        let other = &catalogue(&[("b", "2")]).entries[0];
+        fs::write(record.path("b"), "2").unwrap();
+        assert!(record.received(other, false));
         assert_eq!(record.wants(&two, ALL), set(&[0, 1]));
         assert_eq!(record.hooks(), []);
+    }
+
+    /// A transfer that did not end well may have replaced what it was of, also when the receiver
+    /// was killed in its midst.
+    #[test]
+    fn what_a_transfer_has_begun_with_is_wanted_again() {
+        let dir = Scratch::new("begins");
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        let two = catalogue(&[("a", "1"), ("b", "1")]);
+        receive(&mut record, &two.entries[0]);
+        receive(&mut record, &two.entries[1]);
+        assert!(!record.begins(&["new"]));
+        assert!(record.begins(&["new", "a"]));
+        record.save().unwrap();
+        drop(record);
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        // The feed has again what it had before that transfer.
+        assert_eq!(record.wants(&two, ALL), set(&[0]));
+        // It is still what this receiver may remove.
+        let none = Retention {
+            keep: Some(0),
+            ..ALL
+        };
+        let all = vec![record.path("a"), record.path("b")];
+        assert_eq!(record.remove_old(none), (all, vec![]));
     }
 
     /// Where every user may make directories, another user's is not used. As root alone a test can

@@ -243,6 +243,11 @@ impl Tree {
         &self.manifest
     }
 
+    /// The entries, once the set has ended.
+    pub fn take_manifest(&mut self) -> Manifest {
+        std::mem::take(&mut self.manifest)
+    }
+
     /// Paths of the files that the sender could not read, and of hard links to them.
     pub fn failed(&self) -> Vec<PathBuf> {
         self.failed.iter().map(|file| self.path(*file)).collect()

@@ -1,0 +1,111 @@
+//! Feeds and followers that meet what should not be: liars, files in the way, what was left.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::feed::{ends, follow, until_entry};
+use common::tree::send;
+use common::{BOUND, Scratch};
+use fabricast::feed::{Catalogue, Entry, FeedServer};
+use fabricast::interface::Interface;
+use fabricast::object::{Selection, SourceSet};
+use fabricast::waker::Waker;
+
+/// A feed whose test says what it offers and what it sends.
+struct HandMade(FeedServer);
+
+impl HandMade {
+    fn new() -> HandMade {
+        let loopback: Interface = "127.0.0.1".parse().unwrap();
+        let waker = Waker::new().unwrap();
+        HandMade(FeedServer::open(&loopback, 0, "feed", 4, waker).unwrap())
+    }
+
+    fn address(&self) -> String {
+        self.0.address().to_string()
+    }
+
+    /// Offers these entries.
+    fn offer(&mut self, number: u64, entries: &[Entry]) {
+        let entries = entries.to_vec();
+        self.0.publish(Catalogue { number, entries });
+    }
+
+    /// Serves until a follower wants something, and tells it of the transfer at `address`.
+    fn invite(&mut self, address: &str) {
+        let until = Instant::now() + BOUND;
+        loop {
+            self.0.turn(Duration::from_millis(10));
+            let waiting = self.0.waiting();
+            let wants = waiting.iter().find(|(_, wants)| !wants.is_empty());
+            if let Some((follower, wants)) = wants.map(|(key, wants)| (*key, (*wants).clone())) {
+                let (_, port) = address.rsplit_once(':').unwrap();
+                self.0.invite(follower, &wants, port.parse().unwrap());
+                self.0.turn(Duration::ZERO);
+                return;
+            }
+            assert!(Instant::now() < until, "waited too long");
+        }
+    }
+
+    /// Serves until a follower waits and wants nothing.
+    fn until_content(&mut self) {
+        let until = Instant::now() + BOUND;
+        while !self.0.waiting().iter().any(|(_, wants)| wants.is_empty()) {
+            self.0.turn(Duration::from_millis(10));
+            assert!(Instant::now() < until, "waited too long");
+        }
+    }
+}
+
+/// What a catalogue says of a file or directory.
+fn entry(path: &Path) -> Entry {
+    let sources = [path.to_owned()];
+    let set = SourceSet::list(&sources, &Selection::default(), &mut |_| {}).unwrap();
+    Entry {
+        name: set.name(),
+        len: set.known_len().unwrap(),
+        digest: set.digest(),
+    }
+}
+
+/// A follower records what has come, whatever the catalogue names. So it does not believe that it
+/// has the other version, and does not want again what it has.
+#[test]
+fn what_has_come_is_recorded_and_not_what_the_catalogue_names() {
+    let dir = Scratch::new();
+    let sent = dir.file("a", 1000);
+    let comes = entry(&sent);
+    let named = Entry {
+        digest: blake3::hash(b"another version").to_hex().to_string(),
+        ..comes.clone()
+    };
+    let mut feed = HandMade::new();
+    feed.offer(1, std::slice::from_ref(&named));
+    let mut run = follow(&feed.address(), &dir.path("to"), &[]);
+    let (sender, address) = send(&[&sent], &["--min-receivers", "1"]);
+    feed.invite(&address);
+    sender.end().expect(0);
+    let told = until_entry(&mut run, "a");
+    assert_eq!(told["digest"], comes.digest);
+    let failed = run.until("publication_failed", |_| true);
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(reason.contains("another version"), "{reason}");
+    // The catalogue learns what has come: nothing is wanted any more.
+    feed.offer(2, std::slice::from_ref(&comes));
+    feed.until_content();
+    run.until("catalogue", |e| e["number"] == 2 && e["wanted"] == 0);
+    // The version that was named first has never come.
+    feed.offer(3, &[named]);
+    let (sender, address) = send(&[&sent], &["--min-receivers", "1"]);
+    feed.invite(&address);
+    sender.end().expect(0);
+    assert_eq!(
+        fs::read(dir.path("to/feed/a")).unwrap(),
+        fs::read(&sent).unwrap()
+    );
+    ends(run);
+}
