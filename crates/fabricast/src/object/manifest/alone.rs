@@ -106,7 +106,6 @@ impl Manifest {
 mod tests {
     use std::path::PathBuf;
 
-    use super::*;
     use crate::object::testing::{pattern, scratch};
     use crate::object::{Selection, SourceSet};
 

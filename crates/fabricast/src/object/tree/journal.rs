@@ -5,6 +5,7 @@
 //! of: it only says which bytes to hash, and the hashes decide. A record that makes no sense ends
 //! it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,8 +15,10 @@ use std::sync::Arc;
 
 use rustix::fs::{self as sys, FileType, FlockOperation, Mode, OFlags};
 
-use super::disk;
-use crate::object::manifest::{PAGE_MAX, take};
+use super::beneath::open_directory;
+use super::surplus::names;
+use super::{disk, relative};
+use crate::object::manifest::{Kind, Manifest, PAGE_MAX, take};
 use crate::object::pack::{HEADER_MAX, PACK_MAX};
 
 /// The beginning of every journal.
@@ -175,9 +178,36 @@ pub fn partial_name(id: &str, file: u32) -> String {
     format!(".fabricast-{id}.{file}.partial")
 }
 
-/// Removes what receivers have left directly in a directory that were interrupted: their journals,
-/// and the files and directories that have hidden names until they are complete. What a receiver
-/// that runs has there stays, and so does what is another user's. Returns the number of journals.
+/// Removes the partial files of the journal `id` from the directories of its set beneath `root`. A
+/// directory that is not there, and one that a link leads to, are left alone, and so is what is
+/// another user's. `top`: the name of the only entry at the top, if its user has chosen one.
+pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Option<&OsStr>) {
+    let is_partial = |name: &OsStr| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(format!(".fabricast-{id}.").as_bytes()) && name.ends_with(b".partial")
+    };
+    for (number, entry) in (0..).zip(set.entries()) {
+        if entry.kind != Kind::Directory {
+            continue;
+        }
+        let Ok(directory) = open_directory(root, &relative(set, top, number)) else {
+            continue;
+        };
+        let listed = names(&directory).unwrap_or_default();
+        for name in listed.iter().filter(|name| is_partial(name)) {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = sys::openat(&directory, &**name, flags, Mode::empty());
+            if opened.is_ok_and(|file| is_own(&file.into())) {
+                disk::remove(&directory, name.as_ref());
+            }
+        }
+    }
+}
+
+/// Removes what receivers have left in a directory that were interrupted: their journals, the files
+/// and directories that have hidden names until they are complete, and such files within the
+/// directories of their sets. What a receiver that runs has there stays, and so does what is
+/// another user's. Returns the number of journals.
 ///
 /// # Errors
 /// The directory cannot be read, or something in it cannot be removed.
@@ -192,9 +222,16 @@ pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
     };
     let mut removed = 0;
     for id in names.iter().filter_map(id) {
-        let Some(journal) = Journal::open(&root, id.clone()) else {
+        let Some(mut journal) = Journal::open(&root, id.clone()) else {
             continue;
         };
+        let mut set = Manifest::default();
+        while let Some(Record::Page(page)) = journal.next() {
+            if set.add_page(&page).is_err() {
+                break;
+            }
+        }
+        remove_partials(&root, &id, &set, None);
         let partial = format!(".fabricast-{id}.");
         let is_partial = |name: &&String| name.starts_with(&partial) && name.ends_with(".partial");
         for name in names.iter().filter(is_partial) {

@@ -13,7 +13,7 @@ use std::path::Path;
 use rustix::fs::{self as sys, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::journal::{Journal, Record, is_own, partial_name};
+use super::journal::{Journal, Record, is_own, partial_name, remove_partials};
 use super::kept::{Kept, is_hole};
 use super::partial::Partial;
 use super::ranges::Ranges;
@@ -356,6 +356,9 @@ impl Tree {
         }
         self.delete_staged();
         if let Some(journal) = self.journal.take() {
+            // Of an earlier run there may be some that this one has not opened.
+            let top = self.destination.name.as_deref();
+            remove_partials(&self.root, journal.id(), &self.manifest, top);
             journal.remove();
         }
     }

@@ -33,7 +33,7 @@ struct Surplus {
 }
 
 /// The names in a directory, in order.
-fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+pub(super) fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in sys::Dir::read_from(directory)? {
         let entry = entry?;
