@@ -4,6 +4,7 @@
 //! (`crate::hook`). What is here stands in `record`, in the feed's directory.
 
 mod failures;
+mod holdings;
 mod record;
 
 use std::collections::BTreeSet;
@@ -346,6 +347,7 @@ impl Following {
             any_names: true,
             // A newer version takes the place of an older one.
             overwrite: true,
+            received: Some(Arc::new(open.record.holdings(&names))),
             name: Some(self.name.clone()),
             ..self.options.clone()
         };
@@ -378,6 +380,10 @@ impl Following {
         });
         for entry in &here {
             self.failures.remove(&entry.digest, Instant::now());
+        }
+        if let Err(e) = open.record.note_paths(&here, &report.manifest) {
+            let text = format!("{e}: if it becomes a file at the feed, it is not replaced here");
+            notice(text, out);
         }
         // First the record: what is here must not come again, and its hooks must run.
         open.save(out);

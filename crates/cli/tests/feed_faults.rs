@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::feed::{ends, follow, until_entry};
+use common::feed::{contents, ends, feed_in, follow, publish, serve, until_all, until_entry};
 use common::tree::send;
 use common::{BOUND, Scratch};
 use fabricast::feed::{Catalogue, Entry, FeedServer};
@@ -108,4 +108,48 @@ fn what_has_come_is_recorded_and_not_what_the_catalogue_names() {
         fs::read(&sent).unwrap()
     );
     ends(run);
+}
+
+/// An entry that was a directory and becomes a file, or the other way round, takes the place of
+/// what came before. A file that its user has put into the directory is named, and stays.
+#[test]
+fn an_entry_may_become_a_file_or_a_directory() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let to = dir.path("to");
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &to, &[]);
+    for name in ["a", "b"] {
+        fs::create_dir(dir.path(name)).unwrap();
+        fs::write(dir.path(name).join("old"), "old").unwrap();
+        fs::rename(dir.path(name), feed.join(name)).unwrap();
+    }
+    publish(&feed, "c", b"file");
+    until_all(&mut run, 3);
+    // What earlier versions have brought is the feed's, too.
+    fs::rename(feed.join("a/old"), feed.join("a/new")).unwrap();
+    until_entry(&mut run, "a");
+    until_all(&mut run, 3);
+    assert!(to.join("feed/a/old").exists());
+    fs::write(to.join("feed/b/mine"), "mine").unwrap();
+    for name in ["a", "b"] {
+        fs::rename(feed.join(name), dir.path(name)).unwrap();
+        publish(&feed, name, b"now a file");
+    }
+    fs::remove_file(feed.join("c")).unwrap();
+    fs::create_dir(feed.join(".c")).unwrap();
+    fs::write(feed.join(".c/deep"), "now a directory").unwrap();
+    fs::rename(feed.join(".c"), feed.join("c")).unwrap();
+    run.until("publication_failed", |e| {
+        let reason = e["reason"].as_str().unwrap();
+        reason.contains("feed/b/mine did not come from there")
+    });
+    run.until("catalogue", |e| e["wanted"] == 1 && e["entries"] == 3);
+    assert_eq!(fs::read(to.join("feed/b/mine")).unwrap(), b"mine");
+    assert!(to.join("feed/b/old").exists());
+    fs::rename(to.join("feed/b/mine"), dir.path("mine")).unwrap();
+    until_all(&mut run, 3);
+    assert_eq!(contents(&to.join("feed")), contents(&feed));
+    ends(run);
+    ends(sender);
 }

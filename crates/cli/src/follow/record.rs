@@ -4,7 +4,8 @@
 //! does not come again, and what may be removed: only what this receiver has received itself.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,10 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fabricast::error::Error;
 use fabricast::feed::{Catalogue, Entry, is_name};
+use fabricast::object::manifest::Manifest;
 use fabricast::text::shown;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+
+use super::holdings::{self, Holdings, Identity};
 
 /// Name of the file in the feed's directory.
 const FILE: &str = ".fabricast-feed.json";
@@ -23,25 +27,6 @@ const FILE: &str = ".fabricast-feed.json";
 const PARTIAL: &str = ".fabricast-feed.json.partial";
 /// Most bytes of the file that are read.
 const BYTES_MAX: u64 = 64 << 20;
-
-/// What tells one file or directory from another that takes its place.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    /// When it was made, where the file system knows that: inodes are used again.
-    made: Option<SystemTime>,
-}
-
-impl Identity {
-    fn of(meta: &Metadata) -> Identity {
-        Identity {
-            device: meta.dev(),
-            inode: meta.ino(),
-            made: meta.created().ok(),
-        }
-    }
-}
 
 /// One entry of a feed as this receiver knows it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -162,6 +147,21 @@ impl Record {
         Ok((record, wrong))
     }
 
+    /// Notes what those of these entries hold that are directories. `set`: the transfer that they
+    /// have come by.
+    pub fn note_paths(&self, entries: &[Entry], set: &Manifest) -> Result<(), Error> {
+        let mut paths = holdings::paths(set);
+        for name in entries.iter().map(|entry| &*entry.name) {
+            let Some(paths) = paths.remove(OsStr::new(name)) else {
+                continue;
+            };
+            holdings::add(&self.folder, name, &paths).map_err(|e| {
+                Error::io(format!("noting what {} holds", shown(&self.path(name))), e)
+            })?;
+        }
+        Ok(())
+    }
+
     /// The path of an entry.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -224,6 +224,17 @@ impl Record {
         has_changed
     }
 
+    /// What was received of these entries, for a transfer that may replace them.
+    pub fn holdings(&self, names: &[&str]) -> Holdings {
+        let known = self.content.entries.iter();
+        let known = known.filter(|known| names.contains(&&*known.entry.name));
+        let here = known.filter_map(|known| Some((known.entry.name.clone(), known.here?)));
+        Holdings {
+            folder: self.folder.clone(),
+            here: here.collect(),
+        }
+    }
+
     /// Notes that an entry was received: as the transfer has proven it, whatever the catalogue
     /// says. `hook`: whether a hook has to run for it. Returns false, and notes nothing, if it is
     /// not there any more.
@@ -231,6 +242,9 @@ impl Record {
         let Ok(meta) = self.path(&entry.name).symlink_metadata() else {
             return false;
         };
+        if !meta.is_dir() {
+            holdings::remove(&self.folder, &entry.name);
+        }
         let hook = hook.then(|| entry.clone());
         self.take(&entry.name);
         let known = Known::new(entry, Some(Identity::of(&meta)), hook);
@@ -286,7 +300,10 @@ impl Record {
             }
             let path = self.folder.join(&known.entry.name);
             match remove(&path, here) {
-                Ok(()) => removed.push(path),
+                Ok(()) => {
+                    holdings::remove(&self.folder, &known.entry.name);
+                    removed.push(path);
+                }
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => failed.push(format!("{} is not removed: {e}", shown(&path))),
             }
@@ -323,7 +340,7 @@ impl Record {
 }
 
 /// Opens a file of ours, which is no link.
-fn opened(options: &mut OpenOptions, folder: &Path, name: &str) -> io::Result<File> {
+pub fn opened(options: &mut OpenOptions, folder: &Path, name: &str) -> io::Result<File> {
     let no_link = OFlags::NOFOLLOW.bits() as i32;
     options
         .custom_flags(no_link)
@@ -372,7 +389,7 @@ fn now() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -384,10 +401,10 @@ mod tests {
     };
 
     /// A directory that is removed when the test ends.
-    struct Scratch(PathBuf);
+    pub struct Scratch(pub PathBuf);
 
     impl Scratch {
-        fn new(name: &str) -> Scratch {
+        pub fn new(name: &str) -> Scratch {
             let name = format!("fabricast-record-{}-{name}", std::process::id());
             let path = std::env::temp_dir().join(name);
             fs::create_dir(&path).unwrap();

@@ -17,6 +17,7 @@ mod naming;
 mod partial;
 mod places;
 mod ranges;
+mod received;
 mod resuming;
 mod staging;
 mod surplus;
@@ -43,6 +44,7 @@ pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 use self::partial::Partial;
 use self::ranges::Ranges;
+pub use self::received::Received;
 pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
@@ -87,6 +89,9 @@ pub struct Destination {
     pub attributes: bool,
     /// Whether what is in directories of the set and not in the set is deleted at the end.
     pub deletes: bool,
+    /// What the same sender has put there before. With `overwrite` an entry of another type takes
+    /// its place.
+    pub received: Option<Arc<dyn Received>>,
 }
 
 impl Destination {
@@ -103,6 +108,7 @@ impl Destination {
             is_privileged: false,
             attributes: false,
             deletes: false,
+            received: None,
         }
     }
 
@@ -133,6 +139,8 @@ pub struct Tree {
     staged: BTreeSet<u32>,
     /// Directories that this run has made.
     made: BTreeSet<u32>,
+    /// Staged directories whose places something of another type has, which was received before.
+    replaced: BTreeSet<u32>,
     /// Files that the sender could not read, and hard links to them.
     failed: BTreeSet<u32>,
     /// Files that have another name at the top.
@@ -211,6 +219,7 @@ impl Tree {
             done: Vec::new(),
             staged: BTreeSet::new(),
             made: BTreeSet::new(),
+            replaced: BTreeSet::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
             incomplete: BTreeMap::new(),

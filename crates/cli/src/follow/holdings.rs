@@ -1,0 +1,180 @@
+//! What the entries of a feed held when they were received, so that an entry which becomes a file
+//! or a directory takes the place of the other.
+//!
+//! A file in the feed's directory lists the paths of each directory that was received: all that the
+//! feed has ever put there. What is not on that list is somebody else's, and is never deleted.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use fabricast::object::Received;
+use fabricast::object::manifest::{Kind, Manifest, TOP};
+use serde::{Deserialize, Serialize};
+
+use super::record::opened;
+
+/// Most bytes of a list that are read: more than those of the longest manifest's paths that a
+/// follower is likely to meet. What is not read counts as somebody else's.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// What tells one file or directory from another that takes its place.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+    /// When it was made, where the file system knows that: inodes are used again.
+    made: Option<SystemTime>,
+}
+
+impl Identity {
+    /// What tells the file or directory with this metadata from others.
+    pub fn of(meta: &Metadata) -> Identity {
+        Identity {
+            device: meta.dev(),
+            inode: meta.ino(),
+            made: meta.created().ok(),
+        }
+    }
+}
+
+/// Name of the list of a directory.
+fn list_name(entry: &str) -> String {
+    let hash = blake3::hash(entry.as_bytes()).to_hex();
+    format!(".fabricast-feed.{}.paths", &hash[..16])
+}
+
+/// The paths that each directory at the top of a set holds, relative to it.
+pub fn paths(set: &Manifest) -> BTreeMap<OsString, BTreeSet<PathBuf>> {
+    let mut all = BTreeMap::<OsString, BTreeSet<PathBuf>>::new();
+    // For each entry: the name of its top, and its path below that.
+    let mut places = Vec::<(OsString, PathBuf)>::new();
+    for entry in set.entries() {
+        let name = OsStr::from_bytes(&entry.name);
+        let place = match entry.parent {
+            TOP => (name.to_owned(), PathBuf::new()),
+            parent => {
+                let (top, path) = &places[parent as usize];
+                (top.clone(), path.join(name))
+            }
+        };
+        if entry.parent == TOP && entry.kind == Kind::Directory {
+            all.insert(place.0.clone(), BTreeSet::new());
+        } else if let Some(paths) = all.get_mut(&place.0) {
+            paths.insert(place.1.clone());
+        }
+        places.push(place);
+    }
+    all
+}
+
+/// The list of a directory. `None`: there is none, or it makes no sense.
+fn read(folder: &Path, entry: &str) -> Option<BTreeSet<PathBuf>> {
+    let file = opened(OpenOptions::new().read(true), folder, &list_name(entry)).ok()?;
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    // Each ends in a zero byte. One that is cut off counts for nothing.
+    let end = bytes.iter().rposition(|byte| *byte == 0)?;
+    let paths = bytes[..end].split(|byte| *byte == 0);
+    Some(
+        paths
+            .map(|path| OsString::from_vec(path.to_owned()).into())
+            .collect(),
+    )
+}
+
+/// Adds the paths that a directory has received to its list. Those that were there before and have
+/// gone since are left out.
+pub fn add(folder: &Path, entry: &str, paths: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let mut all = read(folder, entry).unwrap_or_default();
+    let root = folder.join(entry);
+    all.retain(|path| !paths.contains(path) && root.join(path).symlink_metadata().is_ok());
+    let mut bytes = Vec::new();
+    for path in paths.iter().chain(&all) {
+        bytes.extend(path.as_os_str().as_bytes());
+        bytes.push(0);
+    }
+    let name = list_name(entry);
+    let partial = format!("{name}.partial");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    let mut file = opened(&mut options, folder, &partial)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(folder.join(partial), folder.join(name))
+}
+
+/// Removes the list of an entry, which is no directory any more.
+pub fn remove(folder: &Path, entry: &str) {
+    // Mostly there is none. One that stays is of no use to anybody.
+    let _ = fs::remove_file(folder.join(list_name(entry)));
+}
+
+/// What was received of some entries, for a transfer that may replace them.
+#[derive(Debug)]
+pub struct Holdings {
+    /// The feed's directory.
+    pub folder: PathBuf,
+    /// What had each name when it was received.
+    pub here: HashMap<String, Identity>,
+}
+
+impl Received for Holdings {
+    fn paths(&self, name: &OsStr) -> Option<BTreeSet<PathBuf>> {
+        let name = name.to_str()?;
+        let here = self.here.get(name)?;
+        let there = self.folder.join(name).symlink_metadata().ok()?;
+        let is_it = Identity::of(&there) == *here;
+        is_it.then(|| match there.is_dir() {
+            true => read(&self.folder, name).unwrap_or_default(),
+            false => BTreeSet::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::follow::record::tests::Scratch;
+
+    fn set(paths: &[&str]) -> BTreeSet<PathBuf> {
+        paths.iter().map(PathBuf::from).collect()
+    }
+
+    /// What has come in earlier versions and is still there belongs to the feed, too. A list that
+    /// was cut off says less, and what is not there is not what was received.
+    #[test]
+    fn a_list_has_what_came_and_is_there() {
+        let dir = Scratch::new("holdings");
+        fs::create_dir_all(dir.0.join("d/deep")).unwrap();
+        for name in ["a", "b", "deep/c"] {
+            fs::write(dir.0.join("d").join(name), "").unwrap();
+        }
+        add(&dir.0, "d", &set(&["a", "gone", "deep", "deep/c"])).unwrap();
+        add(&dir.0, "d", &set(&["b"])).unwrap();
+        let all = set(&["a", "b", "deep", "deep/c"]);
+        assert_eq!(read(&dir.0, "d"), Some(all.clone()));
+        let there = dir.0.join("d").symlink_metadata().unwrap();
+        let mut holdings = Holdings {
+            folder: dir.0.clone(),
+            here: [("d".to_owned(), Identity::of(&there))].into(),
+        };
+        assert_eq!(holdings.paths("d".as_ref()), Some(all));
+        assert_eq!(holdings.paths("e".as_ref()), None);
+        let list = dir.0.join(list_name("d"));
+        let bytes = fs::read(&list).unwrap();
+        fs::write(&list, &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(read(&dir.0, "d").unwrap().len(), 3);
+        remove(&dir.0, "d");
+        assert_eq!(holdings.paths("d".as_ref()), Some(set(&[])));
+        // Another one has its place.
+        let other = dir.0.join("d/deep").symlink_metadata().unwrap();
+        holdings.here.insert("d".into(), Identity::of(&other));
+        assert_eq!(holdings.paths("d".as_ref()), None);
+    }
+}
