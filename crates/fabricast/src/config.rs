@@ -157,7 +157,8 @@ pub enum Slow {
     /// has missed when they have everything. It is also slow if, for as long as the patience, it is
     /// far behind the fastest, or holds the others at less than half of what they could take. If it
     /// is slow again while it catches up, or the others have everything, the rule is that of
-    /// [`Slow::Alive`].
+    /// [`Slow::Alive`]. It is given up if it catches up for more than six times the patience and
+    /// twenty times as long as the others took, for each receiver that catches up.
     Demote,
     /// Go on without the receiver, which counts as failed. It is slow as with [`Slow::Demote`].
     Drop,

@@ -395,7 +395,7 @@ pub fn clean_name(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
@@ -428,9 +428,8 @@ mod tests {
         })
     }
 
-    /// It could acknowledge everything and prove nothing, and hold the sender of a stream for ever.
-    #[test]
-    fn who_does_not_prove_a_stream_is_slow() {
+    /// A receiver to which data are sent.
+    pub fn receiving() -> Member {
         let hello = Hello {
             version: 6,
             name: "x".into(),
@@ -442,8 +441,16 @@ mod tests {
             nonce: None,
         };
         let at = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut member = Member::new(PeerKey::default(), at, at, hello);
-        member.stage = Stage::Receiving;
+        Member {
+            stage: Stage::Receiving,
+            ..Member::new(PeerKey::default(), at, at, hello)
+        }
+    }
+
+    /// It could acknowledge everything and prove nothing, and hold the sender of a stream for ever.
+    #[test]
+    fn who_does_not_prove_a_stream_is_slow() {
+        let mut member = receiving();
         let now = Instant::now();
         let is_slow = |member: &Member, seconds: u32| {
             let waits = member.waits(now + seconds * S, 10 * S, None, None);
