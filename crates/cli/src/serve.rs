@@ -170,9 +170,8 @@ impl<'a> Feed<'a> {
     fn open(args: &'a args::Serve, name: &str, out: &mut Output) -> Result<Feed<'a>, Error> {
         let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
         let metrics = FeedMetrics::default();
-        let interface = &args.how.net.interface;
         let server = FeedServer::open(
-            interface,
+            &sending::net_options(&args.how.net),
             args.port,
             name,
             args.per_host as usize,
@@ -199,7 +198,7 @@ impl<'a> Feed<'a> {
         ));
         out.say(&format!(
             "    fabricast recv --dir DEST --from {} --follow",
-            sending::address(address, interface)
+            sending::address(address, &args.how.net.interface)
         ));
         if let Some(address) = metrics_address {
             crate::metrics::say_where(out, address);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use common::feed::{contents, ends, feed_in, follow, publish, serve, until_all, until_entry};
 use common::tree::send;
 use common::{BOUND, Scratch};
+use fabricast::config::NetOptions;
 use fabricast::feed::{Catalogue, Entry, FeedServer};
-use fabricast::interface::Interface;
 use fabricast::object::{Selection, SourceSet};
 use fabricast::waker::Waker;
 
@@ -19,9 +19,11 @@ struct HandMade(FeedServer);
 
 impl HandMade {
     fn new() -> HandMade {
-        let loopback: Interface = "127.0.0.1".parse().unwrap();
-        let waker = Waker::new().unwrap();
-        HandMade(FeedServer::open(&loopback, 0, "feed", 4, waker).unwrap())
+        let net = NetOptions {
+            interface: "127.0.0.1".parse().unwrap(),
+            ..NetOptions::default()
+        };
+        HandMade(FeedServer::open(&net, 0, "feed", 4, Waker::new().unwrap()).unwrap())
     }
 
     fn address(&self) -> String {
