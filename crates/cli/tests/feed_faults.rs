@@ -2,17 +2,21 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::feed::{contents, ends, feed_in, follow, publish, serve, until_all, until_entry};
 use common::tree::send;
-use common::{BOUND, Scratch};
+use common::{BOUND, Run, Scratch};
 use fabricast::config::NetOptions;
 use fabricast::feed::{Catalogue, Entry, FeedServer};
 use fabricast::object::{Selection, SourceSet};
 use fabricast::waker::Waker;
+use serde_json::Value;
 
 /// A feed whose test says what it offers and what it sends.
 struct HandMade(FeedServer);
@@ -154,4 +158,59 @@ fn an_entry_may_become_a_file_or_a_directory() {
     assert_eq!(contents(&to.join("feed")), contents(&feed));
     ends(run);
     ends(sender);
+}
+
+/// A dry run lists what would be published, and names what cannot be.
+#[test]
+fn a_dry_run_lists_what_would_be_published() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    fs::create_dir(feed.join("d")).unwrap();
+    for name in [
+        "d/a",
+        "d/.hidden",
+        "d/b.part",
+        ".new",
+        "c.partial",
+        "e",
+        "left.o",
+    ] {
+        fs::write(feed.join(name), "text").unwrap();
+    }
+    symlink("nowhere", feed.join("dangling")).unwrap();
+    fs::write(feed.join(OsStr::from_bytes(b"odd\xff")), "").unwrap();
+    let run = Run::start([
+        "serve",
+        "--dry-run",
+        "--json",
+        "--exclude",
+        "*.o",
+        feed.to_str().unwrap(),
+    ]);
+    let end = run.end().expect(0);
+    let below = |e: &Value| {
+        let path = Path::new(e["path"].as_str().unwrap());
+        path.strip_prefix(&feed)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    let listed: Vec<String> = end.all("entry").map(below).collect();
+    assert_eq!(listed, ["d", "d/a", "e"]);
+    let named: Vec<&str> = end
+        .all("notice")
+        .filter_map(|e| e["text"].as_str())
+        .collect();
+    assert_eq!(named.len(), 2, "{named:?}");
+    assert!(
+        named
+            .iter()
+            .any(|text| text.contains("dangling is not sent: ")),
+        "{named:?}"
+    );
+    assert!(
+        named.iter().any(|text| text.contains("is not UTF-8")),
+        "{named:?}"
+    );
 }
