@@ -6,18 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use fabricast::object::Received;
 use fabricast::object::manifest::{Kind, Manifest, TOP};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-
-use super::record::opened;
 
 /// Most bytes of a list that are read: more than those of the longest manifest's paths that a
 /// follower is likely to meet. What is not read counts as somebody else's.
@@ -41,6 +40,15 @@ impl Identity {
             made: meta.created().ok(),
         }
     }
+}
+
+/// Opens a file of ours, which is no link.
+pub fn opened(options: &mut OpenOptions, folder: &Path, name: &str) -> io::Result<File> {
+    let no_link = OFlags::NOFOLLOW.bits() as i32;
+    options
+        .custom_flags(no_link)
+        .mode(0o600)
+        .open(folder.join(name))
 }
 
 /// Name of the list of a directory.
@@ -138,9 +146,33 @@ impl Received for Holdings {
 }
 
 #[cfg(test)]
+pub mod testing {
+    use std::fs;
+    use std::path::PathBuf;
+
+    /// A directory that is removed when the test ends.
+    pub struct Scratch(pub PathBuf);
+
+    impl Scratch {
+        pub fn new(name: &str) -> Scratch {
+            let name = format!("fabricast-record-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use super::testing::Scratch;
     use super::*;
-    use crate::follow::record::tests::Scratch;
 
     fn set(paths: &[&str]) -> BTreeSet<PathBuf> {
         paths.iter().map(PathBuf::from).collect()

@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
-use super::holdings::{self, Holdings, Identity};
+use super::holdings::{self, Holdings, Identity, opened};
 
 /// Name of the file in the feed's directory.
 const FILE: &str = ".fabricast-feed.json";
@@ -339,15 +339,6 @@ impl Record {
     }
 }
 
-/// Opens a file of ours, which is no link.
-pub fn opened(options: &mut OpenOptions, folder: &Path, name: &str) -> io::Result<File> {
-    let no_link = OFlags::NOFOLLOW.bits() as i32;
-    options
-        .custom_flags(no_link)
-        .mode(0o600)
-        .open(folder.join(name))
-}
-
 /// Reads what an earlier run has written; nothing if there was none.
 fn read(folder: &Path) -> Result<Content, String> {
     let mut options = OpenOptions::new();
@@ -389,34 +380,17 @@ fn now() -> u64 {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::follow::holdings::testing::Scratch;
 
     const ALL: Retention = Retention {
         longest: None,
         keep: None,
         keep_for: None,
     };
-
-    /// A directory that is removed when the test ends.
-    pub struct Scratch(pub PathBuf);
-
-    impl Scratch {
-        pub fn new(name: &str) -> Scratch {
-            let name = format!("fabricast-record-{}-{name}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn catalogue(versions: &[(&str, &str)]) -> Catalogue {
         let entry = |(name, version): &(&str, &str)| Entry {

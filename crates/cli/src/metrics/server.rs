@@ -252,7 +252,8 @@ mod tests {
         let server = server(TIME);
         let long = [GOOD.strip_suffix(b"\r\n").unwrap(), &[b'x'; REQUEST_MAX]].concat();
         assert_eq!(ask(server.address, &long), "");
-        let many: String = (0..=HEADERS_MAX).map(|n| format!("h{n}: x\r\n")).collect();
+        let many = (0..=HEADERS_MAX).map(|n| format!("h{n}: x\r\n"));
+        let many: String = many.collect();
         let many = format!("GET /metrics HTTP/1.1\r\n{many}\r\n");
         assert_eq!(ask(server.address, many.as_bytes()), "");
         assert_eq!(ask(server.address, b"\x00\r\n\r\n"), "");
@@ -266,8 +267,8 @@ mod tests {
         drop(server);
     }
 
-    /// Clients that say nothing keep no others away: those are served beside them, and the oldest go
-    /// when there are too many. Here none of them ever has had its time.
+    /// Clients that say nothing keep no others away: those are served beside them, and the oldest
+    /// go when there are too many. Here none of them ever has had its time.
     #[test]
     fn silent_clients_keep_no_others_away() {
         let hour = Duration::from_secs(3600);

@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::events::{Part, State};
+use super::events::Part;
 use super::receiver_table::{Member, Stage, Wait};
-use super::sender_session::SenderSession;
 use crate::config::{SendOptions, Slow};
-use crate::error::exit;
 use crate::setting::{PATIENCE, SLOW};
 use crate::text::spoken;
 
@@ -41,7 +39,7 @@ fn catch_up_limit(patience: Duration, streamed: Streamed, receivers: u32) -> Dur
 
 /// Why the sender removes a receiver that catches up, if it does: the receiver has got on all the
 /// time, and takes too long. `receivers`: how many catch up.
-fn trickles(
+pub fn trickles(
     member: &Member,
     options: &SendOptions,
     now: Instant,
@@ -62,25 +60,6 @@ fn trickles(
             spoken(limit)
         )
     })
-}
-
-impl SenderSession<'_> {
-    /// Removes receivers that catch up and take too long, so that the sender does not stay for ever
-    /// for one that trickles.
-    pub(super) fn leave_trickling(&mut self, now: Instant) {
-        let Some(streamed) = self.streamed else {
-            return;
-        };
-        let members = &self.admission.members;
-        let catch_up = members.iter().filter(|m| m.part != Part::Whole).count() as u32;
-        for at in 0..members.len() {
-            let member = &self.admission.members[at];
-            let reason = trickles(member, self.options, now, streamed, catch_up);
-            if let Some(reason) = reason {
-                self.fail(at, State::Dropped, exit::REFUSED, reason);
-            }
-        }
-    }
 }
 
 /// Why the sender removes a slow receiver with [`Slow::Alive`], or one that is slow again with
@@ -125,7 +104,7 @@ pub fn too_slow(wait: &Wait) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::receiver_table::tests::receiving;
+    use super::super::receiver_table::testing::receiving;
     use super::*;
 
     const S: Duration = Duration::from_secs(1);

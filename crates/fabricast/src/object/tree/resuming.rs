@@ -13,8 +13,9 @@ use std::path::Path;
 use rustix::fs::{self as sys, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::journal::{Journal, Record, is_own, partial_name, remove_partials};
+use super::journal::{Journal, Record, is_own, partial_name};
 use super::kept::{Kept, is_hole};
+use super::leftovers::remove_partials;
 use super::partial::Partial;
 use super::ranges::Ranges;
 use super::{Tree, absurd, beneath, disk};
