@@ -526,3 +526,130 @@ fn refused(address: SocketAddr, reason: &str, out: &mut Output) {
     }));
     out.say(&format!("! {} was refused: {reason}", address.ip()));
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use fabricast::feed::{Catalogue, Entry, Follower, Heard};
+
+    use super::*;
+
+    /// Longest time that the test waits for anything.
+    const BOUND: Duration = Duration::from_secs(20);
+
+    fn catalogue(number: u64, names: &[&str]) -> Catalogue {
+        let entry = |name: &&str| Entry {
+            name: name.to_string(),
+            len: 1,
+            digest: blake3::hash(name.as_bytes()).to_hex().to_string(),
+        };
+        let entries = names.iter().map(entry).collect();
+        Catalogue { number, entries }
+    }
+
+    /// Follows, and always wants the second entry. Returns what it is told to receive, and of which
+    /// catalogue, until nothing comes for long.
+    fn follow(from: &str, ends: &AtomicBool) -> Option<(u64, BTreeSet<u32>)> {
+        let mut follower = Follower::connect(from, "f").unwrap();
+        follower.want(&BTreeSet::new()).unwrap();
+        let mut number = 0;
+        while !ends.load(Ordering::Relaxed) {
+            match follower.hear(Duration::from_millis(10)).unwrap() {
+                None => {}
+                Some(Heard::Catalogue(catalogue)) => {
+                    number = catalogue.number;
+                    follower.want(&[1].into()).unwrap();
+                }
+                Some(Heard::Publication { entries, .. }) => return Some((number, entries)),
+            }
+        }
+        None
+    }
+
+    /// While a transfer is being listed the catalogue may become another one, whose numbers mean
+    /// other entries. Then nobody is told of that transfer.
+    #[test]
+    fn a_catalogue_that_changes_while_a_transfer_is_listed() {
+        let name = format!("fabricast-serve-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        let line = [
+            "fabricast",
+            "serve",
+            "--port",
+            "0",
+            "--interface",
+            "127.0.0.1",
+            "-q",
+        ];
+        let line = line
+            .iter()
+            .map(|word| (*word).into())
+            .chain([dir.clone().into_os_string()]);
+        let args::Command::Serve(args) = args::Args::try_parse_from(line).unwrap().command else {
+            panic!("another command");
+        };
+        let mut out = Output::new(&args.how.net);
+        for changes in [false, true] {
+            let mut feed = Feed::open(&args, "feed", &mut out).unwrap();
+            feed.server.publish(catalogue(1, &["a", "b"]));
+            let from = feed.server.address().to_string();
+            let ends = Arc::new(AtomicBool::new(false));
+            let ended = ends.clone();
+            let follower = thread::spawn(move || follow(&from, &ended));
+            let until = Instant::now() + BOUND;
+            let waits = |feed: &mut Feed| {
+                while feed
+                    .server
+                    .waiting()
+                    .iter()
+                    .all(|(_, wants)| wants.is_empty())
+                {
+                    feed.server.turn(TICK);
+                    assert!(Instant::now() < until, "waited too long");
+                }
+                feed.server.waiting()[0].0
+            };
+            let key = waits(&mut feed);
+            let (tell, told) = channel();
+            feed.running = Some(Running {
+                told,
+                thread: thread::spawn(|| {}),
+                interrupt: Arc::default(),
+                began: Instant::now(),
+                entries: [1].into(),
+                catalogue: 1,
+                followers: [key].into(),
+                hosts: BTreeMap::new(),
+                port: None,
+                first: None,
+                expected: Arc::default(),
+            });
+            if changes {
+                feed.server.publish(catalogue(2, &["b", "c"]));
+                waits(&mut feed);
+            }
+            let address = SocketAddr::from(([127, 0, 0, 1], 9));
+            let listening = SendEvent::Listening {
+                address,
+                name: "b".into(),
+                len: Some(1),
+                announced: false,
+            };
+            tell.send(Told::Event(listening)).unwrap();
+            feed.hear(&mut out);
+            feed.attend();
+            let is_told = feed.server.receiving().count() == 1;
+            assert_eq!(is_told, !changes);
+            if !changes {
+                feed.server.turn(TICK);
+                let heard = follower.join().unwrap();
+                assert_eq!(heard, Some((1, [1].into())));
+                continue;
+            }
+            ends.store(true, Ordering::Relaxed);
+            assert_eq!(follower.join().unwrap(), None);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -658,6 +658,8 @@ fn a_record_that_cannot_be_written_ends_nothing() {
     });
     until_all(&mut run, 2);
     fs::remove_dir(&partial).unwrap();
+    let record = dest.join("feed/.fabricast-feed.json");
+    wait_until(|| fs::read_to_string(&record).unwrap().contains("second"));
     // The directory goes, and everything comes again.
     fs::remove_dir_all(dest.join("feed")).unwrap();
     until_entry(&mut run, "first");

@@ -5,11 +5,14 @@ mod common;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::feed::{contents, ends, feed_in, follow, publish, serve, until_all, until_entry};
+use common::feed::{
+    contents, ends, feed_in, follow, publish, serve, serve_by, until_all, until_entry,
+};
 use common::tree::send;
 use common::{BOUND, Run, Scratch};
 use fabricast::config::NetOptions;
@@ -213,4 +216,79 @@ fn a_dry_run_lists_what_would_be_published() {
         named.iter().any(|text| text.contains("is not UTF-8")),
         "{named:?}"
     );
+}
+
+/// An entry with a file that the feed may not read is left out and named, and goes when it may be
+/// read. The others are not held back.
+#[test]
+fn an_entry_that_cannot_be_read_is_named_and_goes_later() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    fs::create_dir(feed.join("d")).unwrap();
+    for name in ["a", "secret"] {
+        fs::write(feed.join("d").join(name), name).unwrap();
+    }
+    let mode = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(feed.join("d/secret"), mode).unwrap();
+    };
+    mode(0o000);
+    let program = env!("CARGO_BIN_EXE_fabricast");
+    // Root may read any file, but for its capabilities.
+    let command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        let less = "--bounding-set=-dac_override,-dac_read_search";
+        command.args(["--inh-caps=-all", less, program]);
+        command
+    } else {
+        Command::new(program)
+    };
+    let (mut sender, address) = serve_by(command, &feed, "0", &[]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    sender.until("notice", |e| {
+        let text = e["text"].as_str().unwrap();
+        text.contains("feed/d is not sent") && text.contains("feed/d/secret cannot be read")
+    });
+    publish(&feed, "good", b"good");
+    until_entry(&mut run, "good");
+    until_all(&mut run, 1);
+    assert!(!dir.path("to/feed/d").exists());
+    mode(0o600);
+    until_all(&mut run, 2);
+    assert_eq!(contents(&dir.path("to/feed")), contents(&feed));
+    let end = ends(run);
+    assert!(end.all("publication_failed").next().is_none(), "{end:#?}");
+    let end = ends(sender);
+    let about = |e: &&Value| e["text"].as_str().unwrap().contains("secret");
+    assert_eq!(
+        end.all("notice").filter(about).count(),
+        1,
+        "it is told once"
+    );
+}
+
+/// What an interrupted transfer has left goes when nothing is lacking, and not before.
+#[test]
+fn what_was_left_goes_when_nothing_is_lacking() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let to = dir.path("to/feed");
+    fs::create_dir_all(&to).unwrap();
+    let left = ["journal", "7.partial"].map(|end| to.join(format!(".fabricast-0123.{end}")));
+    for path in &left {
+        fs::write(path, "").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    fs::create_dir(to.join("in the way")).unwrap();
+    fs::write(to.join("in the way/mine"), "").unwrap();
+    publish(&feed, "in the way", b"1");
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    run.until("publication_failed", |_| true);
+    assert!(left.iter().all(|path| path.exists()));
+    fs::remove_dir_all(to.join("in the way")).unwrap();
+    until_all(&mut run, 1);
+    ends(run);
+    assert!(!left.iter().any(|path| path.exists()));
+    ends(sender);
 }
