@@ -227,12 +227,30 @@ fn answer(request: &[u8], registry: &Registry) -> io::Result<Option<Vec<u8>>> {
 mod tests {
     use super::*;
 
+    /// Longest time that a test waits for anything.
+    const BOUND: Duration = Duration::from_secs(20);
+    /// So long no client has.
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn connect(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(BOUND)).unwrap();
+        stream
+    }
+
+    /// What comes until the server closes the connection.
+    fn until_end(mut stream: TcpStream) -> String {
+        let mut said = Vec::new();
+        let read = stream.read_to_end(&mut said);
+        let is_late = |e: io::Error| e.kind() == io::ErrorKind::WouldBlock;
+        assert!(!read.is_err_and(is_late), "waited too long");
+        String::from_utf8(said).unwrap()
+    }
+
     fn ask(address: SocketAddr, request: &[u8]) -> String {
-        let mut stream = TcpStream::connect(address).unwrap();
+        let mut stream = connect(address);
         let _ = stream.write_all(request);
-        let mut said = String::new();
-        let _ = stream.read_to_string(&mut said);
-        said
+        until_end(stream)
     }
 
     const GOOD: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -249,7 +267,7 @@ mod tests {
     /// Clients that send nothing, no end, or nonsense end nothing.
     #[test]
     fn bad_clients_get_no_answer() {
-        let server = server(TIME);
+        let server = server(HOUR);
         let long = [GOOD.strip_suffix(b"\r\n").unwrap(), &[b'x'; REQUEST_MAX]].concat();
         assert_eq!(ask(server.address, &long), "");
         let many = (0..=HEADERS_MAX).map(|n| format!("h{n}: x\r\n"));
@@ -263,7 +281,7 @@ mod tests {
         assert!(post.starts_with("HTTP/1.1 404"), "{post}");
         assert!(is_good(&ask(server.address, GOOD)));
         // The end waits for nobody.
-        let _idle = TcpStream::connect(server.address).unwrap();
+        let _idle = connect(server.address);
         drop(server);
     }
 
@@ -271,19 +289,18 @@ mod tests {
     /// go when there are too many. Here none of them ever has had its time.
     #[test]
     fn silent_clients_keep_no_others_away() {
-        let hour = Duration::from_secs(3600);
-        let server = server(hour);
-        let connect = |_| {
-            let mut stream = TcpStream::connect(server.address).unwrap();
+        let server = server(HOUR);
+        let begin = |_| {
+            let mut stream = connect(server.address);
             let _ = stream.write_all(b"GET /metrics HT");
             stream
         };
-        let silent: Vec<TcpStream> = (0..CLIENTS_MAX - 1).map(connect).collect();
+        let silent: Vec<TcpStream> = (0..CLIENTS_MAX - 1).map(begin).collect();
         assert!(is_good(&ask(server.address, GOOD)));
-        let more: Vec<TcpStream> = (0..2 * CLIENTS_MAX).map(connect).collect();
+        let more: Vec<TcpStream> = (0..2 * CLIENTS_MAX).map(begin).collect();
         assert!(is_good(&ask(server.address, GOOD)));
-        for mut stream in silent {
-            let _ = stream.read_to_end(&mut Vec::new());
+        for stream in silent {
+            assert_eq!(until_end(stream), "");
         }
         drop(more);
     }
@@ -292,7 +309,6 @@ mod tests {
     #[test]
     fn a_silent_client_has_its_time() {
         let server = server(Duration::from_millis(50));
-        let mut silent = TcpStream::connect(server.address).unwrap();
-        assert_eq!(silent.read_to_end(&mut Vec::new()).unwrap(), 0);
+        assert_eq!(until_end(connect(server.address)), "");
     }
 }
