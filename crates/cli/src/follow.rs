@@ -434,7 +434,7 @@ impl Following {
             "again": longest.as_secs_f64(),
         }));
         out.say(&format!(
-            "! {} has not come, and is wanted again within {:.1} s: {reason}",
+            "! {} is wanted again within {:.1} s: {reason}",
             escaped(&names.join(", ")),
             longest.as_secs_f64()
         ));

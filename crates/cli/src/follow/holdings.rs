@@ -18,9 +18,9 @@ use fabricast::object::manifest::{Kind, Manifest, TOP};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a list that are read: more than those of the longest manifest's paths that a
-/// follower is likely to meet. What is not read counts as somebody else's.
-const BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of the paths that a transfer brings, and of a list that is read. What is not listed
+/// counts as somebody else's.
+const BYTES_MAX: usize = 64 << 20;
 
 /// What tells one file or directory from another that takes its place.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -57,25 +57,40 @@ fn list_name(entry: &str) -> String {
     format!(".fabricast-feed.{}.paths", &hash[..16])
 }
 
-/// The paths that each directory at the top of a set holds, relative to it.
+/// The paths that each directory at the top of a set holds, relative to it. Those that would have
+/// more than [`BYTES_MAX`] together are left out: a lying feed could otherwise fill the memory.
 pub fn paths(set: &Manifest) -> BTreeMap<OsString, BTreeSet<PathBuf>> {
+    paths_within(set, BYTES_MAX)
+}
+
+fn paths_within(set: &Manifest, bytes_max: usize) -> BTreeMap<OsString, BTreeSet<PathBuf>> {
     let mut all = BTreeMap::<OsString, BTreeSet<PathBuf>>::new();
-    // For each entry: the name of its top, and its path below that.
-    let mut places = Vec::<(OsString, PathBuf)>::new();
-    for entry in set.entries() {
-        let name = OsStr::from_bytes(&entry.name);
+    // For each directory: the number of its top, and its path below that. `None`: it has no paths.
+    let mut places = Vec::<Option<(usize, PathBuf)>>::new();
+    let mut bytes = 0;
+    let name = |number: usize| OsStr::from_bytes(&set.entries()[number].name);
+    for (number, entry) in set.entries().iter().enumerate() {
+        let is_directory = entry.kind == Kind::Directory;
         let place = match entry.parent {
-            TOP => (name.to_owned(), PathBuf::new()),
-            parent => {
-                let (top, path) = &places[parent as usize];
-                (top.clone(), path.join(name))
+            TOP if is_directory => {
+                all.insert(name(number).to_owned(), BTreeSet::new());
+                Some((number, PathBuf::new()))
             }
+            TOP => None,
+            parent => match &places[parent as usize] {
+                Some((top, path)) => {
+                    let path = path.join(name(number));
+                    bytes += path.as_os_str().len() + 1;
+                    if bytes > bytes_max {
+                        all.remove(name(*top));
+                    } else if let Some(paths) = all.get_mut(name(*top)) {
+                        paths.insert(path.clone());
+                    }
+                    (bytes <= bytes_max && is_directory).then_some((*top, path))
+                }
+                None => None,
+            },
         };
-        if entry.parent == TOP && entry.kind == Kind::Directory {
-            all.insert(place.0.clone(), BTreeSet::new());
-        } else if let Some(paths) = all.get_mut(&place.0) {
-            paths.insert(place.1.clone());
-        }
         places.push(place);
     }
     all
@@ -85,7 +100,7 @@ pub fn paths(set: &Manifest) -> BTreeMap<OsString, BTreeSet<PathBuf>> {
 fn read(folder: &Path, entry: &str) -> Option<BTreeSet<PathBuf>> {
     let file = opened(OpenOptions::new().read(true), folder, &list_name(entry)).ok()?;
     let mut bytes = Vec::new();
-    file.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    file.take(BYTES_MAX as u64).read_to_end(&mut bytes).ok()?;
     // Each ends in a zero byte. One that is cut off counts for nothing.
     let end = bytes.iter().rposition(|byte| *byte == 0)?;
     let paths = bytes[..end].split(|byte| *byte == 0);
@@ -171,11 +186,45 @@ pub mod testing {
 
 #[cfg(test)]
 mod tests {
+    use fabricast::object::manifest::Entry;
+
     use super::testing::Scratch;
     use super::*;
 
     fn set(paths: &[&str]) -> BTreeSet<PathBuf> {
         paths.iter().map(PathBuf::from).collect()
+    }
+
+    /// However long the paths of a set are, only so many bytes of them are kept.
+    #[test]
+    fn the_paths_of_a_set_are_bounded() {
+        let mut manifest = Manifest::default();
+        let entry = |parent, name: &str, kind| Entry {
+            parent,
+            name: name.as_bytes().into(),
+            kind,
+            mode: 0o755,
+            mtime: 0,
+            mtime_ns: 0,
+            owner: (0, 0),
+            attributes: Default::default(),
+        };
+        for (parent, name, kind) in [
+            (TOP, "d", Kind::Directory),
+            (0, "deep", Kind::Directory),
+            (1, "f", Kind::File(1)),
+            (TOP, "file", Kind::File(1)),
+            (TOP, "e", Kind::Directory),
+            (4, "g", Kind::File(1)),
+        ] {
+            manifest.add(entry(parent, name, kind)).unwrap();
+        }
+        let d = (OsString::from("d"), set(&["deep", "deep/f"]));
+        let e = (OsString::from("e"), set(&["g"]));
+        assert_eq!(paths(&manifest), [d.clone(), e].into());
+        let one = paths_within(&manifest, "deep deep/f ".len());
+        assert_eq!(one, [d].into());
+        assert_eq!(paths_within(&manifest, 5), BTreeMap::new());
     }
 
     /// What has come in earlier versions and is still there belongs to the feed, too. A list that

@@ -82,7 +82,7 @@ pub struct SenderSession<'a> {
     secret: Option<Secret>,
     /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
     pub(super) total: Option<u64>,
-    /// When that was.
+    /// When all packs had been announced, and how long the stream took.
     pub(super) streamed: Option<Streamed>,
     /// Whether the core has been told something since the last step.
     pub(super) fresh: bool,

@@ -47,7 +47,7 @@ impl Tree {
         let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
         let is_replaced = kind.is_some_and(|kind| is_directory != (kind == FileType::Directory))
             && (self.replaces_all(entry) || self.was_received(entry));
-        let hint = match self.entry(entry).parent {
+        let hint = || match self.entry(entry).parent {
             TOP => "move it away, or name another destination".to_owned(),
             _ => format!("move it away, or have it deleted with {OVERWRITE} and {DELETE}"),
         };
@@ -69,12 +69,14 @@ impl Tree {
                 false => self.make_directory(entry, &directory),
             },
             (true, Some(_), _) if self.destination.overwrite => Err(Error::Usage(format!(
-                "{} is a directory at the sender and none here: {hint}",
-                shown(&self.path(entry))
+                "{} is a directory at the sender and none here: {}",
+                shown(&self.path(entry)),
+                hint()
             ))),
             (false, _, Some(FileType::Directory)) => Err(Error::Usage(format!(
-                "{} is a directory here and none at the sender: {hint}",
-                shown(&self.path(entry))
+                "{} is a directory here and none at the sender: {}",
+                shown(&self.path(entry)),
+                hint()
             ))),
             (false, Some(there), _) if self.may_be_ours(entry, &there, &name) => Ok(()),
             // What another run has left unfinished.
