@@ -54,7 +54,8 @@ pub fn run(args: &args::Copy, groups: &Groups, interrupt: Arc<AtomicBool>) -> u8
         for host in &copy.target.hosts {
             out.print(&format!("{host}\n"));
         }
-        return sending::dry_run(&args.sources, args.name.as_deref(), &args.how, &mut out);
+        let (name, selection) = (args.name.as_deref(), sending::selection(&args.how));
+        return sending::dry_run(&args.sources, name, &args.how, &selection, &mut out);
     }
     let (result, hosts) = copy.run(&mut out, interrupt);
     conclude(&mut out, result, &hosts)

@@ -4,6 +4,7 @@
 //! (`crate::hook`). What is here stands in `record`, in the feed's directory.
 
 mod failures;
+mod holdings;
 mod record;
 
 use std::collections::BTreeSet;
@@ -336,6 +337,9 @@ impl Following {
     ) -> Result<(), Error> {
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
         out.event(&json!({"event": "publication", "entries": names}));
+        if open.record.begins(&names) {
+            open.save(out);
+        }
         let options = RecvOptions {
             from: Some(sender.to_owned()),
             dest: open.folder.clone(),
@@ -343,6 +347,7 @@ impl Following {
             any_names: true,
             // A newer version takes the place of an older one.
             overwrite: true,
+            received: Some(Arc::new(open.record.holdings(&names))),
             name: Some(self.name.clone()),
             ..self.options.clone()
         };
@@ -368,11 +373,17 @@ impl Following {
         };
         out.result("done", &report);
         let failed = failed_tops(&report, &open.folder);
-        let (here, lacking): (Vec<&Entry>, Vec<&Entry>) = entries.iter().partition(|entry| {
+        // What has come, which need not be what the catalogue names.
+        let mut here = Entry::received(&report.manifest);
+        here.retain(|entry| {
             !failed.contains(&entry.name) && open.record.received(entry, self.hooks.is_some())
         });
         for entry in &here {
             self.failures.remove(&entry.digest, Instant::now());
+        }
+        if let Err(e) = open.record.note_paths(&here, &report.manifest) {
+            let text = format!("{e}: if it becomes a file at the feed, it is not replaced here");
+            notice(text, out);
         }
         // First the record: what is here must not come again, and its hooks must run.
         open.save(out);
@@ -387,9 +398,24 @@ impl Following {
             self.hook(open, entry);
         }
         self.metrics.ended(here.len(), Some(&report));
-        if !lacking.is_empty() {
-            let text = "not all of it has come: the feed could not read it, or it has changed";
-            self.failed(&lacking, &Error::SourceChanged(text.into()), out);
+        let names: BTreeSet<&str> = here.iter().map(|entry| &*entry.name).collect();
+        let lacking = entries.iter().filter(|entry| !here.contains(entry));
+        let (other, absent): (Vec<&Entry>, Vec<&Entry>) =
+            lacking.partition(|entry| names.contains(&*entry.name));
+        for (entries, text) in [
+            (
+                absent,
+                "not all of it has come: the feed could not read it, or it has changed",
+            ),
+            (
+                other,
+                "another version has come than the catalogue names, and is here: it has changed at \
+                 the feed",
+            ),
+        ] {
+            if !entries.is_empty() {
+                self.failed(&entries, &Error::SourceChanged(text.into()), out);
+            }
         }
         Ok(())
     }
@@ -408,7 +434,7 @@ impl Following {
             "again": longest.as_secs_f64(),
         }));
         out.say(&format!(
-            "! {} has not come, and is wanted again within {:.1} s: {reason}",
+            "! {} is wanted again within {:.1} s: {reason}",
             escaped(&names.join(", ")),
             longest.as_secs_f64()
         ));

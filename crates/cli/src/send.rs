@@ -22,7 +22,8 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
         return out.error(&error);
     }
     if args.how.dry_run {
-        return sending::dry_run(&args.sources, args.name.as_deref(), &args.how, &mut out);
+        let (name, selection) = (args.name.as_deref(), sending::selection(&args.how));
+        return sending::dry_run(&args.sources, name, &args.how, &selection, &mut out);
     }
     let options = options(args, interrupt);
     let by_hand = options.start.by_hand.clone();

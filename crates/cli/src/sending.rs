@@ -102,13 +102,14 @@ pub fn dry_run(
     sources: &[PathBuf],
     name: Option<&str>,
     how: &args::Sending,
+    selection: &Selection,
     out: &mut Output,
 ) -> u8 {
     let mut notices = Vec::new();
     let set = match source(sources, name) {
         Ok(transfer::Source::Paths(paths)) => {
             let mut notice = |text| notices.push(text);
-            let listed = SourceSet::list(paths, &selection(how), &mut notice);
+            let listed = SourceSet::list(paths, selection, &mut notice);
             listed.and_then(|mut set| {
                 if !how.no_compare && !is_ibrmp(how) {
                     set.find_identical(&mut || Ok(()), &mut notice)?;

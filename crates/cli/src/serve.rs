@@ -6,6 +6,8 @@
 
 mod listing;
 mod pauses;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +27,7 @@ use fabricast::waker::Waker;
 use fabricast_console::units;
 use serde_json::json;
 
-use self::listing::{Found, Listing, left_out};
+use self::listing::{Found, Listing, candidates, left_out, listed, readable};
 use self::pauses::Pauses;
 use crate::args;
 use crate::conclusion::conclude;
@@ -97,23 +99,26 @@ fn feed_name(args: &args::Serve) -> Result<String, Error> {
     }
 }
 
-/// Prints what would be published. Returns the exit code.
+/// Prints what would be published, and names what cannot be. Returns the exit code.
 fn dry_run(args: &args::Serve, out: &mut Output) -> Result<u8, Error> {
-    let reading = |e| Error::io(format!("reading {}", shown(&args.dir)), e);
-    let excluded: Vec<_> = excluded(args).collect();
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(&args.dir).map_err(reading)? {
-        let entry = entry.map_err(reading)?;
-        let name = entry.file_name();
-        let is_in = |name: &str| is_name(name) && !excluded.iter().any(|p| p.matches(name));
-        if name.to_str().is_some_and(is_in) {
-            paths.push(entry.path());
+    let selection = options(args).selection;
+    let (paths, mut notices) = candidates(&args.dir, &selection.exclude)
+        .map_err(|e| Error::io(format!("reading {}", shown(&args.dir)), e))?;
+    let mut published = Vec::new();
+    for path in paths.into_values() {
+        // What it tells beside, it tells again below.
+        let set = listed(&path, &selection, &mut |_| {});
+        match set.and_then(|set| readable(&path, &set)) {
+            Ok(()) => published.push(path),
+            Err(text) => notices.push(text),
         }
     }
-    paths.sort();
-    Ok(match paths.is_empty() {
+    for text in notices {
+        sending::notice(text, out);
+    }
+    Ok(match published.is_empty() {
         true => exit::OK,
-        false => sending::dry_run(&paths, None, &args.how, out),
+        false => sending::dry_run(&published, None, &args.how, &selection, out),
     })
 }
 
@@ -170,9 +175,8 @@ impl<'a> Feed<'a> {
     fn open(args: &'a args::Serve, name: &str, out: &mut Output) -> Result<Feed<'a>, Error> {
         let waker = Waker::new().map_err(|e| Error::io("making a waker", e))?;
         let metrics = FeedMetrics::default();
-        let interface = &args.how.net.interface;
         let server = FeedServer::open(
-            interface,
+            &sending::net_options(&args.how.net),
             args.port,
             name,
             args.per_host as usize,
@@ -199,7 +203,7 @@ impl<'a> Feed<'a> {
         ));
         out.say(&format!(
             "    fabricast recv --dir DEST --from {} --follow",
-            sending::address(address, interface)
+            sending::address(address, &args.how.net.interface)
         ));
         if let Some(address) = metrics_address {
             crate::metrics::say_where(out, address);

@@ -3,13 +3,14 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 29] = [
+const OPTIONS: [(&str, &str); 30] = [
     (setting::ACCEPT, "--name"),
     (setting::COMPARES, "--no-compare"),
     (setting::DATAGRAM, "--datagram"),
     (setting::DELETE, "--delete"),
     (setting::ADMITTED_DATAGRAM, "--datagram-min"),
     (setting::FILES_AT_ONCE, "--files-at-once"),
+    (setting::FOLLOW, "--follow"),
     (setting::FROM, "--from"),
     (setting::INJECT_CORRUPTION, "--inject-corruption"),
     (setting::INJECT_DELAY, "--inject-delay"),

@@ -18,7 +18,7 @@ use fabricast_proto::scheme::FeedbackTopology;
 use crate::bootstrap::{self, PreSharedKey};
 use crate::error::{Error, NetworkError};
 use crate::interface::Interface;
-use crate::object::Selection;
+use crate::object::{Received, Selection};
 use crate::pattern::Pattern;
 use crate::setting::{
     DATAGRAM, INJECT_CORRUPTION, INJECT_DELAY, INJECT_LOSS, MAX_RECEIVERS, MAX_WAIT, MIN_RECEIVERS,
@@ -157,7 +157,8 @@ pub enum Slow {
     /// has missed when they have everything. It is also slow if, for as long as the patience, it is
     /// far behind the fastest, or holds the others at less than half of what they could take. If it
     /// is slow again while it catches up, or the others have everything, the rule is that of
-    /// [`Slow::Alive`].
+    /// [`Slow::Alive`]. It is given up if it catches up for more than six times the patience and
+    /// twenty times as long as the others took, for each receiver that catches up.
     Demote,
     /// Go on without the receiver, which counts as failed. It is slow as with [`Slow::Demote`].
     Drop,
@@ -466,6 +467,9 @@ pub struct RecvOptions {
     /// Whether what is in directories of the set and not in the set is deleted at the end. With
     /// `overwrite`, what has another type than an entry of the set is deleted to make way for it.
     pub delete: bool,
+    /// What the same sender has put into the destination before. With `overwrite` an entry at the
+    /// top takes the place of one of another type that was received.
+    pub received: Option<Arc<dyn Received>>,
     /// Whether to tell only what would be deleted, and to receive nothing.
     pub dry_run: bool,
     /// The only scheme that the receiver accepts: the sender's name for it, or the beginning of
@@ -510,6 +514,7 @@ impl RecvOptions {
             attributes: false,
             overwrite: false,
             delete: false,
+            received: None,
             dry_run: false,
             scheme: None,
             max_size: None,

@@ -21,6 +21,8 @@ pub const ADMITTED_DATAGRAM: &str = "`SendOptions::datagram_min`";
 pub const DELETE: &str = "`RecvOptions::delete`";
 /// Name in messages of [`SendOptions::files_at_once`](crate::config::SendOptions::files_at_once).
 pub const FILES_AT_ONCE: &str = "`SendOptions::files_at_once`";
+/// Name in messages of [`Follower`](crate::feed::Follower), which receives from a feed.
+pub const FOLLOW: &str = "`feed::Follower`";
 /// Name in messages of [`RecvOptions::from`](crate::config::RecvOptions::from).
 pub const FROM: &str = "`RecvOptions::from`";
 /// Name in messages of
@@ -83,13 +85,14 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 29] = [
+pub const ALL: [&str; 30] = [
     ACCEPT,
     COMPARES,
     DATAGRAM,
     DELETE,
     ADMITTED_DATAGRAM,
     FILES_AT_ONCE,
+    FOLLOW,
     FROM,
     INJECT_CORRUPTION,
     INJECT_DELAY,

@@ -126,7 +126,8 @@ pub struct Sending {
     ///   alive   wait for it while it makes progress at times; drop it after six times --patience
     ///           without progress, or after three times if it is silent or has not joined
     ///   demote  go on without it, and let it catch up when the others have everything; if it is
-    ///           slow again then, as with alive
+    ///           slow again then, as with alive; drop it if it catches up for twenty times as long
+    ///           as the others took, and six times --patience
     ///   drop    drop it at once, and go on without it
     #[arg(long, value_name = "[NAME=]RULE", value_parser = slow, verbatim_doc_comment)]
     pub slow: Vec<(Option<String>, Slow)>,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Arg;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
 use fabricast_console::units;
@@ -45,7 +46,19 @@ Values:
   RATE   500Mbit or 60MB/s; a bare 500M means bits per second
   PCT    1 or 1%, at most 90";
 
+/// The help of `--slow`, with the default of a feed in place of that of one transfer.
+fn slow_of_a_feed(arg: Arg) -> Arg {
+    let text = arg.get_long_help().or(arg.get_help());
+    let text = text.map(ToString::to_string).unwrap_or_default();
+    let (before, default) = text.split_once("[default:").unwrap_or((&text, ""));
+    let after = default.split_once(']').map_or("", |(_, after)| after);
+    let text = format!("{before}[default: demote]{after}");
+    let short = text.split("\n\n").next().unwrap_or_default().to_owned();
+    arg.help(short).long_help(text)
+}
+
 #[derive(clap::Args, Debug)]
+#[command(mut_arg("slow", slow_of_a_feed))]
 pub struct Serve {
     /// The directory whose files and directories are published
     pub dir: PathBuf,
@@ -98,4 +111,31 @@ pub struct Serve {
     pub metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub how: Sending,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// Each command tells its own default, in the list of options and in the long text.
+    #[test]
+    fn a_feed_has_another_rule_for_slow_receivers() {
+        let mut command = crate::args::Args::command();
+        command.build();
+        for (name, default) in [
+            ("serve", "[default: demote]"),
+            ("send", "[default: wait if"),
+        ] {
+            let command = command.find_subcommand(name).unwrap();
+            let mut arguments = command.get_arguments();
+            let slow = arguments.find(|a| a.get_long() == Some("slow")).unwrap();
+            for text in [slow.get_help(), slow.get_long_help()] {
+                let text = text.unwrap().to_string().replace('\n', " ");
+                assert!(text.contains(default), "{name}: {text}");
+                assert_eq!(text.matches("[default").count(), 1, "{name}: {text}");
+            }
+            let text = slow.get_long_help().unwrap().to_string();
+            assert!(text.contains("drop    drop it at once"), "{text}");
+        }
+    }
 }

@@ -39,9 +39,14 @@ impl<'a> Target<'a> {
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Target<'a>, Error> {
         let (list, dest) = divide(text.as_bytes()).ok_or_else(|| {
+            // Behind a bracket that is open no colon counts.
+            let unclosed = text.to_str().and_then(|list| items(list).err());
+            let why = match (unclosed, text.to_str()) {
+                (Some(mistake), Some(list)) => mistake.describe(list, "the list of hosts"),
+                _ => format!("{} names no hosts", shown(Path::new(text))),
+            };
             usage(format!(
-                "{} names no hosts: the last argument is HOSTS:DEST, such as node[1-8]:/scratch",
-                shown(Path::new(text))
+                "{why}: the last argument is HOSTS:DEST, such as node[1-8]:/scratch"
             ))
         })?;
         let list = str::from_utf8(list).map_err(|_| {
@@ -214,7 +219,11 @@ fn items(list: &str) -> Result<Vec<&str>, Mistake> {
         }
     }
     if let Some(at) = open {
-        return Err(Mistake::at(at, &list[at..], "this bracket is not closed"));
+        return Err(Mistake::at(
+            at,
+            &list[at..],
+            "this bracket is not closed, as in node[1-8]",
+        ));
     }
     items.push(&list[from..]);
     Ok(items)
@@ -397,7 +406,12 @@ mod tests {
         for (text, why) in [
             ("a", "HOSTS:DEST"),
             ("a:~/x", "'~'"),
-            ("a[1:x", "HOSTS:DEST"),
+            ("node[1-3", "node→[1-3←"),
+            ("node[1-3:/x", "→[1-3:/x←"),
+            ("node[1-3:/x", "this bracket is not closed, as in node[1-8]"),
+            ("node[1-3:/x", "HOSTS:DEST, such as node[1-8]:/scratch"),
+            ("n]1-3[:x", "no bracket is open here"),
+            ("node[1-3", "HOSTS:DEST, such as"),
         ] {
             let said = parsed(text).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");

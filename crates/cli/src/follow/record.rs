@@ -4,7 +4,8 @@
 //! does not come again, and what may be removed: only what this receiver has received itself.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,10 +13,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fabricast::error::Error;
 use fabricast::feed::{Catalogue, Entry, is_name};
+use fabricast::object::manifest::Manifest;
 use fabricast::text::shown;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
+
+use super::holdings::{self, Holdings, Identity, opened};
 
 /// Name of the file in the feed's directory.
 const FILE: &str = ".fabricast-feed.json";
@@ -23,25 +27,6 @@ const FILE: &str = ".fabricast-feed.json";
 const PARTIAL: &str = ".fabricast-feed.json.partial";
 /// Most bytes of the file that are read.
 const BYTES_MAX: u64 = 64 << 20;
-
-/// What tells one file or directory from another that takes its place.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    /// When it was made, where the file system knows that: inodes are used again.
-    made: Option<SystemTime>,
-}
-
-impl Identity {
-    fn of(meta: &Metadata) -> Identity {
-        Identity {
-            device: meta.dev(),
-            inode: meta.ino(),
-            made: meta.created().ok(),
-        }
-    }
-}
 
 /// One entry of a feed as this receiver knows it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -162,6 +147,21 @@ impl Record {
         Ok((record, wrong))
     }
 
+    /// Notes what those of these entries hold that are directories. `set`: the transfer that they
+    /// have come by.
+    pub fn note_paths(&self, entries: &[Entry], set: &Manifest) -> Result<(), Error> {
+        let mut paths = holdings::paths(set);
+        for name in entries.iter().map(|entry| &*entry.name) {
+            let Some(paths) = paths.remove(OsStr::new(name)) else {
+                continue;
+            };
+            holdings::add(&self.folder, name, &paths).map_err(|e| {
+                Error::io(format!("noting what {} holds", shown(&self.path(name))), e)
+            })?;
+        }
+        Ok(())
+    }
+
     /// The path of an entry.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -211,15 +211,40 @@ impl Record {
         }
     }
 
-    /// Notes that an entry was received. `hook`: whether a hook has to run for it. Returns false,
-    /// and notes nothing, if it is not there.
+    /// Notes that a transfer begins that may replace these entries. Until it has ended well, nobody
+    /// knows what they are, and they are wanted. Returns whether the record has changed.
+    pub fn begins(&mut self, names: &[&str]) -> bool {
+        let mut has_changed = false;
+        for known in &mut self.content.entries {
+            if known.here.is_some() && names.contains(&&*known.entry.name) {
+                known.entry.digest.clear();
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
+    /// What was received of these entries, for a transfer that may replace them.
+    pub fn holdings(&self, names: &[&str]) -> Holdings {
+        let known = self.content.entries.iter();
+        let known = known.filter(|known| names.contains(&&*known.entry.name));
+        let here = known.filter_map(|known| Some((known.entry.name.clone(), known.here?)));
+        Holdings {
+            folder: self.folder.clone(),
+            here: here.collect(),
+        }
+    }
+
+    /// Notes that an entry was received: as the transfer has proven it, whatever the catalogue
+    /// says. `hook`: whether a hook has to run for it. Returns false, and notes nothing, if it is
+    /// not there any more.
     pub fn received(&mut self, entry: &Entry, hook: bool) -> bool {
-        let meta = self.path(&entry.name).symlink_metadata();
-        // If something else has come than the feed has said, an older version may be there.
-        let is_it = |meta: &Metadata| !meta.is_file() || meta.len() == entry.len;
-        let Some(meta) = meta.ok().filter(is_it) else {
+        let Ok(meta) = self.path(&entry.name).symlink_metadata() else {
             return false;
         };
+        if !meta.is_dir() {
+            holdings::remove(&self.folder, &entry.name);
+        }
         let hook = hook.then(|| entry.clone());
         self.take(&entry.name);
         let known = Known::new(entry, Some(Identity::of(&meta)), hook);
@@ -275,7 +300,10 @@ impl Record {
             }
             let path = self.folder.join(&known.entry.name);
             match remove(&path, here) {
-                Ok(()) => removed.push(path),
+                Ok(()) => {
+                    holdings::remove(&self.folder, &known.entry.name);
+                    removed.push(path);
+                }
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => failed.push(format!("{} is not removed: {e}", shown(&path))),
             }
@@ -309,15 +337,6 @@ impl Record {
         };
         save().map_err(|e| Error::io(format!("writing {}", shown(&self.folder.join(FILE))), e))
     }
-}
-
-/// Opens a file of ours, which is no link.
-fn opened(options: &mut OpenOptions, folder: &Path, name: &str) -> io::Result<File> {
-    let no_link = OFlags::NOFOLLOW.bits() as i32;
-    options
-        .custom_flags(no_link)
-        .mode(0o600)
-        .open(folder.join(name))
 }
 
 /// Reads what an earlier run has written; nothing if there was none.
@@ -365,30 +384,13 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::follow::holdings::testing::Scratch;
 
     const ALL: Retention = Retention {
         longest: None,
         keep: None,
         keep_for: None,
     };
-
-    /// A directory that is removed when the test ends.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let name = format!("fabricast-record-{}-{name}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn catalogue(versions: &[(&str, &str)]) -> Catalogue {
         let entry = |(name, version): &(&str, &str)| Entry {
@@ -510,18 +512,44 @@ mod tests {
         assert_eq!(record.wants(&newer, keep), set(&[]));
     }
 
-    /// What has not come stays wanted, whatever the feed has said.
+    /// What has not come stays wanted, and what has come is what the record says, not what the
+    /// catalogue has said.
     #[test]
     fn what_is_not_there_was_not_received() {
         let dir = Scratch::new("absent");
         let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
         let two = catalogue(&[("a", "1"), ("b", "1")]);
         assert!(!record.received(&two.entries[0], true));
-        // An older version is there.
-        fs::write(record.path("b"), "another length").unwrap();
-        assert!(!record.received(&two.entries[1], true));
+        let other = &catalogue(&[("b", "2")]).entries[0];
+        fs::write(record.path("b"), "2").unwrap();
+        assert!(record.received(other, false));
         assert_eq!(record.wants(&two, ALL), set(&[0, 1]));
         assert_eq!(record.hooks(), []);
+    }
+
+    /// A transfer that did not end well may have replaced what it was of, also when the receiver
+    /// was killed in its midst.
+    #[test]
+    fn what_a_transfer_has_begun_with_is_wanted_again() {
+        let dir = Scratch::new("begins");
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        let two = catalogue(&[("a", "1"), ("b", "1")]);
+        receive(&mut record, &two.entries[0]);
+        receive(&mut record, &two.entries[1]);
+        assert!(!record.begins(&["new"]));
+        assert!(record.begins(&["new", "a"]));
+        record.save().unwrap();
+        drop(record);
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        // The feed has again what it had before that transfer.
+        assert_eq!(record.wants(&two, ALL), set(&[0]));
+        // It is still what this receiver may remove.
+        let none = Retention {
+            keep: Some(0),
+            ..ALL
+        };
+        let all = vec![record.path("a"), record.path("b")];
+        assert_eq!(record.remove_old(none), (all, vec![]));
     }
 
     /// Where every user may make directories, another user's is not used. As root alone a test can

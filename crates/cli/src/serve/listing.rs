@@ -265,55 +265,32 @@ impl Lister {
     /// What is in the directory now.
     fn entries(&mut self) -> std::io::Result<BTreeMap<String, Look>> {
         let mut now = BTreeMap::new();
-        for entry in std::fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            let name = path.file_name().unwrap_or_default();
-            let Some(name) = name.to_str() else {
-                self.notice(format!(
-                    "{} is not sent: its name is not UTF-8",
-                    shown(&path)
-                ));
-                continue;
-            };
-            if !is_name(name) {
-                continue;
-            }
-            if self
-                .selection
-                .exclude
-                .iter()
-                .any(|pattern| pattern.matches(name))
-            {
-                continue;
-            }
-            let name = name.to_owned();
+        let (paths, notices) = candidates(&self.dir, &self.selection.exclude)?;
+        notices.into_iter().for_each(|text| self.notice(text));
+        for (name, path) in paths {
             let mut notices = Vec::new();
-            let sources = std::slice::from_ref(&path);
-            let set = SourceSet::list(sources, &self.selection, &mut |text| notices.push(text));
+            let set = listed(&path, &self.selection, &mut |text| notices.push(text));
             notices.into_iter().for_each(|text| self.notice(text));
-            match set {
-                Ok(set) => {
-                    let top = &set.manifest().entries()[0];
-                    let look = Look {
-                        len: set.known_len().unwrap_or(0),
-                        digest: set.digest(),
-                        mtime: (top.mtime, top.mtime_ns),
-                    };
-                    // Otherwise all of it would go again and again for the sake of one file.
-                    let is_known = self.seen.get(&name) == Some(&look);
-                    let unreadable = if is_known { None } else { unreadable(&set) };
-                    match unreadable {
-                        None => _ = now.insert(name, look),
-                        Some(file) => self.notice(format!(
-                            "{} is not sent: {} cannot be read",
-                            shown(&path),
-                            shown(&file)
-                        )),
-                    }
-                }
+            let set = match set {
+                Ok(set) => set,
                 // It has gone this moment, or is a link that leads nowhere yet.
-                Err(_) if !path.exists() => {}
-                Err(e) => self.notice(format!("{} is not sent: {e}", shown(&path))),
+                Err(_) if !path.exists() => continue,
+                Err(text) => {
+                    self.notice(text);
+                    continue;
+                }
+            };
+            let top = &set.manifest().entries()[0];
+            let look = Look {
+                len: set.known_len().unwrap_or(0),
+                digest: set.digest(),
+                mtime: (top.mtime, top.mtime_ns),
+            };
+            // Otherwise all of it would go again and again for the sake of one file.
+            let is_known = self.seen.get(&name) == Some(&look);
+            match readable(&path, &set) {
+                Err(text) if !is_known => self.notice(text),
+                _ => _ = now.insert(name, look),
             }
         }
         Ok(now)
@@ -331,12 +308,53 @@ impl Lister {
     }
 }
 
-/// A file of a set that this process may not read.
-fn unreadable(set: &SourceSet) -> Option<PathBuf> {
+/// What is directly in a feed's directory that may be an entry, by its name and path, in the order
+/// of the names; and what cannot be one.
+pub fn candidates(
+    dir: &Path,
+    exclude: &[Pattern],
+) -> std::io::Result<(BTreeMap<String, PathBuf>, Vec<String>)> {
+    let (mut paths, mut notices) = (BTreeMap::new(), Vec::new());
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        match path.file_name().unwrap_or_default().to_str() {
+            None => notices.push(format!(
+                "{} is not sent: its name is not UTF-8",
+                shown(&path)
+            )),
+            Some(name) => {
+                if is_name(name) && !exclude.iter().any(|pattern| pattern.matches(name)) {
+                    paths.insert(name.to_owned(), path);
+                }
+            }
+        }
+    }
+    Ok((paths, notices))
+}
+
+/// An entry as a set of its own; the error says why it cannot be sent.
+pub fn listed(
+    path: &PathBuf,
+    selection: &Selection,
+    tell: &mut dyn FnMut(String),
+) -> Result<SourceSet, String> {
+    let set = SourceSet::list(std::slice::from_ref(path), selection, tell);
+    set.map_err(|e| format!("{} is not sent: {e}", shown(path)))
+}
+
+/// Checks that this process may read all files of an entry; the error names one that it may not.
+pub fn readable(path: &Path, set: &SourceSet) -> Result<(), String> {
     let entries = (0..).zip(set.manifest().entries());
     let files = entries.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
     let mut paths = files.map(|(number, _)| set.path(number));
-    paths.find(|path| access(path, Access::READ_OK) == Err(Errno::ACCESS))
+    match paths.find(|path| access(path, Access::READ_OK) == Err(Errno::ACCESS)) {
+        None => Ok(()),
+        Some(file) => Err(format!(
+            "{} is not sent: {} cannot be read",
+            shown(path),
+            shown(&file)
+        )),
+    }
 }
 
 /// Has the kernel tell of changes beneath `dir`: each rings. Links within it are not followed, as

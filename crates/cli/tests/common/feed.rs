@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -11,6 +12,12 @@ use super::{End, Run, Scratch};
 
 /// A feed on the loopback that looks often, and its address.
 pub fn serve(dir: &Path, port: &str, args: &[&str]) -> (Run, String) {
+    let command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    serve_by(command, dir, port, args)
+}
+
+/// Like [`serve`], by a command to which the arguments are added.
+pub fn serve_by(mut command: Command, dir: &Path, port: &str, args: &[&str]) -> (Run, String) {
     let fixed = [
         "serve",
         dir.to_str().unwrap(),
@@ -22,7 +29,8 @@ pub fn serve(dir: &Path, port: &str, args: &[&str]) -> (Run, String) {
         "--port",
         port,
     ];
-    let mut run = Run::start(fixed.iter().chain(args));
+    command.args(fixed.iter().chain(args));
+    let mut run = Run::spawn(command);
     let serving = run.until("serving", |_| true);
     let address = serving["address"].as_str().unwrap().to_owned();
     (run, address)

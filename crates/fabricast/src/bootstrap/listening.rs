@@ -1,4 +1,4 @@
-//! The TCP sockets at which the rendezvous listens.
+//! The TCP sockets at which a server listens.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};

@@ -21,6 +21,7 @@
 //! A job launcher that already connects its ranks will not need this. Then a `trait Bootstrap {
 //! allgather(&[u8]) -> Vec<Vec<u8>> }` goes beside [`Rendezvous`] (MPI, PMIx).
 
+mod acceptor;
 pub mod announce;
 mod block_server;
 mod blocks;
@@ -35,13 +36,14 @@ mod rendezvous;
 #[cfg(test)]
 mod tests;
 
+pub use acceptor::pending_max;
+pub(crate) use acceptor::{Acceptor, Incoming, Pending, set_up};
 pub use blocks::Blocks;
 pub use control::{Control, Heard, connect, connect_found};
 pub use event::{Event, PeerKey};
-pub(crate) use listening::listen;
 pub use peer::NEEDS_MAX;
 pub use psk::PreSharedKey;
-pub use rendezvous::{Rendezvous, pending_max};
+pub use rendezvous::Rendezvous;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};

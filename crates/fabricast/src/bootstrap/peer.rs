@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use fabricast_proto::ibrmp;
 
+use super::acceptor::Incoming;
 use super::blocks::Blocks;
 use super::event::{Event, PeerKey};
 use super::frame::{self, Kind};
@@ -86,11 +87,11 @@ pub struct Peer {
 
 impl Peer {
     /// Creates a pending connection.
-    pub fn new(stream: TcpStream, address: SocketAddr, local: SocketAddr) -> Peer {
+    pub fn new(incoming: Incoming) -> Peer {
         Peer {
-            stream,
-            address,
-            local,
+            stream: incoming.stream,
+            address: incoming.address,
+            local: incoming.local,
             since: Instant::now(),
             known: false,
             closing: false,

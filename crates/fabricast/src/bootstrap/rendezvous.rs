@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -16,33 +16,18 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::ibrmp::{Frame, HEADER_LEN};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
+use super::acceptor::{Acceptor, LINGER, Pending};
 use super::block_server::{Answer, BlockServer};
 use super::blocks::Blocks;
 use super::event::{Event, PeerKey};
 use super::frame;
-use super::listening::listen;
 use super::message::ToReceiver;
 use super::peer::{Gone, Peer};
-use super::{UNREACHABLE, plain, tune};
 use crate::waker::Waker;
 
-/// Most pending connections at once. When there are more, the oldest is closed: silent connections
-/// keep no receiver out.
-const PENDING_MAX: usize = 64;
-/// How long a connection may stay pending.
-const PENDING_TIME: Duration = Duration::from_secs(10);
-
-/// Most pending connections at once, given the number of descriptors that this process may have.
-pub fn pending_max() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let share = limit.current.map_or(usize::MAX, |l| l as usize / 8);
-    PENDING_MAX.min(share.max(1))
-}
-
-/// How long a receiver may take to close after the sender's last message.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long one turn waits at most.
+const TURN: Duration = Duration::from_secs(1);
 /// Events that may wait for the transfer; TCP holds back receivers that talk more.
 const EVENTS: usize = 1024;
 
@@ -88,14 +73,14 @@ impl Rendezvous {
         blocks: Arc<dyn Blocks>,
         waker: Waker,
     ) -> io::Result<Rendezvous> {
-        let listeners = listen(addresses, port)?;
-        let address = plain(listeners[0].local_addr()?);
+        let acceptor = Acceptor::open(addresses, port)?;
+        let address = acceptor.address()?;
         let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();
         let wake = Waker::new()?;
         let mut server = Server {
             block_server: BlockServer::start(blocks.clone(), wake.clone())?,
-            listeners,
+            acceptor,
             wake: wake.clone(),
             commands: told,
             events: tell,
@@ -104,8 +89,6 @@ impl Rendezvous {
             peers: BTreeMap::new(),
             next: 0,
             pending: 0,
-            pending_max: pending_max(),
-            full: false,
             ending: None,
         };
         let thread = thread::Builder::new()
@@ -196,29 +179,8 @@ fn framed(message: &ToReceiver) -> Arc<[u8]> {
     frame.into()
 }
 
-/// Why a connection could not be accepted.
-#[derive(PartialEq, Debug)]
-enum Refusal {
-    /// The system has no descriptor or no memory for one more.
-    Full,
-    /// The connection has gone, or a signal came: the next one is accepted at once.
-    Passing,
-    /// Any other reason. A pause follows, because it may come again and again.
-    Other,
-}
-
-impl Refusal {
-    fn of(error: &io::Error) -> Refusal {
-        match Errno::from_io_error(error) {
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => Refusal::Full,
-            Some(Errno::CONNABORTED | Errno::AGAIN | Errno::INTR) => Refusal::Passing,
-            _ => Refusal::Other,
-        }
-    }
-}
-
 struct Server {
-    listeners: Vec<TcpListener>,
+    acceptor: Acceptor,
     wake: Waker,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
@@ -228,9 +190,6 @@ struct Server {
     peers: BTreeMap<u64, Peer>,
     next: u64,
     pending: u64,
-    pending_max: usize,
-    /// Whether the system refused the last connection. Then none is accepted for a moment.
-    full: bool,
     ending: Option<Instant>,
 }
 
@@ -255,22 +214,18 @@ impl Server {
             flags.set(PollFlags::OUT, peer.has_output());
             fds.push(PollFd::from_borrowed_fd(peer.stream.as_fd(), flags));
         }
-        let pause = match self.peers.values().any(Peer::is_waiting) {
-            true => 0,
-            false if self.full => 100,
-            false => 1000,
-        };
-        if !std::mem::take(&mut self.full) && self.ending.is_none() {
-            for listener in &self.listeners {
-                fds.push(PollFd::new(listener, PollFlags::IN));
-            }
+        let mut pause = TURN;
+        if self.ending.is_none() {
+            let (listeners, most) = self.acceptor.listeners();
+            fds.extend(listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
+            pause = most.unwrap_or(TURN);
         }
-        let pause = Timespec {
-            tv_sec: pause / 1000,
-            tv_nsec: pause % 1000 * 1_000_000,
-        };
+        if self.peers.values().any(Peer::is_waiting) {
+            pause = Duration::ZERO;
+        }
+        let pause = Timespec::try_from(pause).ok();
         // If a signal interrupts `poll`, all connections are checked again.
-        let _ = poll(&mut fds, Some(&pause));
+        let _ = poll(&mut fds, pause.as_ref());
         let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
         drop(fds);
         if ready[0] {
@@ -287,8 +242,8 @@ impl Server {
                 self.serve(*key);
             }
         }
-        for (i, _) in ready[1 + keys.len()..].iter().enumerate().filter(|r| *r.1) {
-            self.accept(i);
+        if ready[1 + keys.len()..].contains(&true) {
+            self.accept();
         }
         self.expire();
         true
@@ -333,48 +288,15 @@ impl Server {
         }
     }
 
-    fn accept(&mut self, listener: usize) {
-        let (stream, address) = match self.listeners[listener].accept() {
-            Ok(accepted) => accepted,
-            Err(e) => {
-                match Refusal::of(&e) {
-                    // A connection that has said nothing gives its descriptor back.
-                    Refusal::Full => self.full = !self.make_room(),
-                    Refusal::Passing => {}
-                    Refusal::Other => self.full = true,
-                }
-                return;
-            }
-        };
-        let pending = self.peers.values().filter(|p| p.has_no_place());
-        if pending.count() >= self.pending_max {
-            self.make_room();
+    fn accept(&mut self) {
+        let accepted = self.acceptor.accept(pending(&self.peers));
+        for key in accepted.surplus {
+            self.lose(key, "others came, and it said nothing".into());
         }
-        let set_up = || -> io::Result<SocketAddr> {
-            stream.set_nonblocking(true)?;
-            tune(&stream, UNREACHABLE)?;
-            stream.local_addr()
-        };
-        let Ok(local) = set_up() else {
-            return;
-        };
-        let key = self.next;
-        self.next += 1;
-        let peer = Peer::new(stream, plain(address), plain(local));
-        self.peers.insert(key, peer);
-    }
-
-    /// Closes the oldest connection without a place: one that has been told everything, or else one
-    /// that has not said hello. False if there is none.
-    fn make_room(&mut self) -> bool {
-        let told = |p: &Peer| p.closing && !p.has_output();
-        let oldest = self.peers.iter().find(|(_, p)| told(p));
-        let oldest = oldest.or_else(|| self.peers.iter().find(|(_, p)| p.has_no_place()));
-        let Some(key) = oldest.map(|(key, _)| *key) else {
-            return false;
-        };
-        self.lose(key, "others came, and it said nothing".into());
-        true
+        for incoming in accepted.new {
+            self.peers.insert(self.next, Peer::new(incoming));
+            self.next += 1;
+        }
     }
 
     /// Reads and writes what one connection can.
@@ -468,33 +390,21 @@ impl Server {
 
     fn expire(&mut self) {
         let now = Instant::now();
-        let late: Vec<u64> = self
-            .peers
-            .iter()
-            .filter(|(_, p)| {
-                let limit = if p.closing { LINGER } else { PENDING_TIME };
-                p.has_no_place() && now.duration_since(p.since) > limit
-            })
-            .map(|(k, _)| *k)
-            .collect();
+        let late = pending(&self.peers).filter(|pending| pending.is_overdue(now));
+        let late: Vec<u64> = late.map(|pending| pending.key).collect();
         for key in late {
             self.lose(key, "it said nothing".into());
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_want_of_room_costs_a_stranger_its_place() {
-        for full in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS] {
-            assert_eq!(Refusal::of(&full.into()), Refusal::Full);
-        }
-        for passing in [Errno::CONNABORTED, Errno::AGAIN, Errno::INTR] {
-            assert_eq!(Refusal::of(&passing.into()), Refusal::Passing);
-        }
-        assert_eq!(Refusal::of(&Errno::PERM.into()), Refusal::Other);
-    }
+/// The connections without a place in the transfer, the oldest first.
+fn pending(peers: &BTreeMap<u64, Peer>) -> impl Iterator<Item = Pending> + Clone {
+    let pending = peers.iter().filter(|(_, peer)| peer.has_no_place());
+    pending.map(|(key, peer)| Pending {
+        key: *key,
+        since: peer.since,
+        is_closing: peer.closing,
+        is_told: peer.closing && !peer.has_output(),
+    })
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::object::any_name;
+use crate::object::manifest::Manifest;
 
 /// One file or directory at the top of a feed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -16,6 +17,23 @@ pub struct Entry {
     /// BLAKE3 of its manifest: of names, lengths, permissions, times and links of all that it
     /// holds. Another digest means that it has changed.
     pub digest: String,
+}
+
+impl Entry {
+    /// The entries of a set that was received, each as a catalogue would name it. One whose name no
+    /// entry of a feed can have is left out.
+    pub fn received(set: &Manifest) -> Vec<Entry> {
+        let tops = set.tops_alone().into_iter();
+        let entries = tops.filter_map(|top| {
+            let name = &set.entries()[top.number as usize].name;
+            Some(Entry {
+                name: any_name(std::str::from_utf8(name).ok()?)?.to_owned(),
+                len: top.len,
+                digest: top.digest.to_hex().to_string(),
+            })
+        });
+        entries.collect()
+    }
 }
 
 /// Everything that a feed offers, the oldest first.

@@ -11,6 +11,7 @@ use super::line::{Line, framed};
 use super::message::{Publication, RUNS_MAX, ToFeed, ToFollower};
 use crate::bootstrap::frame::{self, TO_RECEIVER};
 use crate::bootstrap::message::VERSION;
+use crate::bootstrap::set_up;
 use crate::error::Error;
 use crate::transfer::resolve;
 
@@ -55,8 +56,8 @@ impl Follower {
         let mut last = Error::PeerLost(format!("{from} has no address"));
         for address in resolve(from)? {
             let connected = TcpStream::connect_timeout(&address, ATTEMPT);
-            match connected.and_then(|stream| Line::new(stream, TO_RECEIVER)) {
-                Ok(line) => return Follower::greet(line, name),
+            match connected.and_then(|stream| set_up(&stream).map(|()| stream)) {
+                Ok(stream) => return Follower::greet(Line::new(stream, TO_RECEIVER), name),
                 Err(e) => last = Error::PeerLost(format!("cannot connect to {address}: {e}")),
             }
         }

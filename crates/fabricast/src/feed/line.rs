@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::bootstrap::frame::{self, HEAD, Kind, Longest};
-use crate::bootstrap::{UNREACHABLE, plain, tune};
+use crate::bootstrap::plain;
 
 /// Bytes that are read at a time.
 const READ: usize = 16 << 10;
@@ -32,16 +32,15 @@ pub(super) fn framed(message: &impl Serialize) -> Arc<[u8]> {
 }
 
 impl Line {
-    pub(super) fn new(stream: TcpStream, longest: Longest) -> io::Result<Line> {
-        tune(&stream, UNREACHABLE)?;
-        stream.set_nonblocking(true)?;
-        Ok(Line {
+    /// A connection that is set up to never block ([`crate::bootstrap::set_up`]).
+    pub(super) fn new(stream: TcpStream, longest: Longest) -> Line {
+        Line {
             stream,
             longest,
             input: Vec::new(),
             output: VecDeque::new(),
             written: 0,
-        })
+        }
     }
 
     /// The address of the other end.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,19 +15,15 @@ use super::line::{Line, framed};
 use super::message::{PART, Publication, ToFeed, ToFollower};
 use crate::bootstrap::frame::{self, TO_SENDER};
 use crate::bootstrap::message::{Greeting, VERSION};
-use crate::bootstrap::{listen, pending_max, plain};
+use crate::bootstrap::{Acceptor, Incoming, Pending};
+use crate::config::NetOptions;
 use crate::error::Error;
-use crate::interface::Interface;
-use crate::setting::{PER_HOST, PORT};
+use crate::setting::{FOLLOW, PER_HOST, PORT, Wording};
 use crate::transfer::{host, places};
 use crate::waker::Waker;
 
-/// How long a connection may be silent before it follows.
-const PENDING: Duration = Duration::from_secs(10);
 /// Most followers of a feed.
 const FOLLOWERS_MAX: usize = 4096;
-/// How long a closing connection may take to read why.
-const CLOSING: Duration = Duration::from_secs(1);
 /// Most messages of one connection before the others have their turn.
 const TURN: usize = 16;
 
@@ -94,6 +90,17 @@ struct Peer {
 }
 
 impl Peer {
+    fn new(incoming: Incoming) -> Peer {
+        Peer {
+            line: Line::new(incoming.stream, TO_SENDER),
+            host: host(incoming.address.ip(), incoming.local.ip()),
+            address: incoming.address,
+            name: String::new(),
+            state: State::Pending(Instant::now()),
+            has_more: false,
+        }
+    }
+
     fn is_follower(&self) -> bool {
         !matches!(self.state, State::Pending(_) | State::Closing(_))
     }
@@ -102,31 +109,31 @@ impl Peer {
 /// The feed's end of all connections.
 pub struct FeedServer {
     address: SocketAddr,
-    listeners: Vec<TcpListener>,
+    acceptor: Acceptor,
     waker: Waker,
     name: String,
     peers: BTreeMap<u64, Peer>,
     next: u64,
     /// Most followers of one address.
     per_host: usize,
-    /// Whether the system refused the last connection. Then none is accepted for a moment.
-    is_full: bool,
+    /// Puts messages to clients into the words of the feed's user.
+    wording: Wording,
     catalogue: Catalogue,
     /// The catalogue in frames.
     frames: Vec<Arc<[u8]>>,
 }
 
 impl FeedServer {
-    /// Listens at a TCP port of the interface; 0: any free port. Admits at most `per_host`
-    /// followers of one address. Waits end when `waker` is rung.
+    /// Listens at a TCP port of the network's interface; 0: any free port. Admits at most
+    /// `per_host` followers of one address. Waits end when `waker` is rung.
     pub fn open(
-        interface: &Interface,
+        net: &NetOptions,
         port: u16,
         name: &str,
         per_host: usize,
         waker: Waker,
     ) -> Result<FeedServer, Error> {
-        let listeners = listen(&places(interface, None)?, port).map_err(|e| {
+        let acceptor = Acceptor::open(&places(&net.interface, None)?, port).map_err(|e| {
             let hint = match e.kind() {
                 ErrorKind::AddrInUse => format!(
                     " (another feed or sender? choose another port with {PORT}, or {PORT} 0 for \
@@ -136,17 +143,16 @@ impl FeedServer {
             };
             Error::io(format!("listening at TCP port {port}{hint}"), e)
         })?;
-        let address = listeners[0].local_addr();
-        let address = address.map_err(|e| Error::io("listening", e))?;
+        let address = acceptor.address();
         Ok(FeedServer {
-            address: plain(address),
-            listeners,
+            address: address.map_err(|e| Error::io("listening", e))?,
+            acceptor,
             waker,
             name: name.into(),
             peers: BTreeMap::new(),
             next: 0,
             per_host,
-            is_full: false,
+            wording: net.wording,
             catalogue: Catalogue::default(),
             frames: Vec::new(),
         })
@@ -243,15 +249,13 @@ impl FeedServer {
             flags.set(PollFlags::OUT, peer.line.has_output());
             fds.push(PollFd::from_borrowed_fd(peer.line.stream.as_fd(), flags));
         }
-        if !self.is_full {
-            for listener in &self.listeners {
-                fds.push(PollFd::new(listener, PollFlags::IN));
-            }
-        }
+        let (listeners, most) = self.acceptor.listeners();
+        fds.extend(listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)));
         let limit = match events.is_empty() {
-            true => Timespec::try_from(timeout).ok(),
-            false => Some(Timespec::default()),
+            true => most.map_or(timeout, |most| most.min(timeout)),
+            false => Duration::ZERO,
         };
+        let limit = Timespec::try_from(limit).ok();
         // If a signal interrupts `poll`, all connections are checked again.
         let _ = poll(&mut fds, limit.as_ref());
         let ready: Vec<bool> = fds.iter().map(|f| !f.revents().is_empty()).collect();
@@ -259,12 +263,15 @@ impl FeedServer {
         if ready[0] {
             self.waker.hush();
         }
+        let has_come = ready[1 + keys.len()..].contains(&true);
         for (i, key) in keys.into_iter().enumerate() {
             if ready[1 + i] || self.peers[&key].has_more {
                 self.serve(key, &mut events);
             }
         }
-        self.accept();
+        if has_come {
+            self.accept(&mut events);
+        }
         self.expire(&mut events);
         events
     }
@@ -373,8 +380,10 @@ impl FeedServer {
                 };
             }
             (None, State::Pending(_)) if frame::message::<Greeting>(message).is_some() => {
-                let reason = "this is a feed, and no single transfer: a receiver has to follow it";
-                self.refuse(key, reason.into(), events);
+                let reason = format!(
+                    "this is a feed, and no single transfer: a receiver has to follow it ({FOLLOW})"
+                );
+                self.refuse(key, reason, events);
             }
             _ => {
                 let reason = "what it said is no message of a follower, or came out of turn";
@@ -385,6 +394,7 @@ impl FeedServer {
 
     /// Tells a client that it is not served.
     fn refuse(&mut self, key: u64, reason: String, events: &mut Vec<Event>) {
+        let reason = (self.wording)(&reason);
         if let Some(peer) = self.peers.get_mut(&key) {
             events.push(Event::Refused {
                 address: peer.address,
@@ -407,58 +417,43 @@ impl FeedServer {
         }
     }
 
-    fn accept(&mut self) {
-        self.is_full = false;
-        for listener in &self.listeners {
-            loop {
-                match listener.accept() {
-                    Ok((stream, address)) => {
-                        // What fails here is gone already.
-                        let local = stream.local_addr();
-                        if let (Ok(line), Ok(local)) = (Line::new(stream, TO_SENDER), local) {
-                            let address = plain(address);
-                            let peer = Peer {
-                                line,
-                                host: host(address.ip(), local.ip()),
-                                address,
-                                name: String::new(),
-                                state: State::Pending(Instant::now()),
-                                has_more: false,
-                            };
-                            self.peers.insert(self.next, peer);
-                            self.next += 1;
-                        }
-                    }
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                    Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
-                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                    // Perhaps there are too few descriptors, until a connection closes.
-                    Err(_) => {
-                        self.is_full = true;
-                        break;
-                    }
-                }
-            }
+    fn accept(&mut self, events: &mut Vec<Event>) {
+        let accepted = self.acceptor.accept(pending(&self.peers));
+        for key in accepted.surplus {
+            self.close(key, String::new(), events);
+        }
+        for incoming in accepted.new {
+            self.peers.insert(self.next, Peer::new(incoming));
+            self.next += 1;
         }
     }
 
-    /// Closes connections that have had their time, and the oldest of too many.
+    /// Closes connections that have had their time.
     fn expire(&mut self, events: &mut Vec<Event>) {
-        let mut pending = 0;
-        for key in self.keys().into_iter().rev() {
-            let is_over = match self.peers[&key].state {
-                State::Pending(since) => {
-                    pending += 1;
-                    since.elapsed() > PENDING || pending > pending_max()
-                }
-                State::Closing(since) => since.elapsed() > CLOSING,
-                _ => false,
-            };
-            if is_over {
-                self.close(key, String::new(), events);
-            }
+        let now = Instant::now();
+        let late = pending(&self.peers).filter(|pending| pending.is_overdue(now));
+        let late: Vec<u64> = late.map(|pending| pending.key).collect();
+        for key in late {
+            self.close(key, String::new(), events);
         }
     }
+}
+
+/// The connections that do not follow, the oldest first.
+fn pending(peers: &BTreeMap<u64, Peer>) -> impl Iterator<Item = Pending> + Clone {
+    peers.iter().filter_map(|(key, peer)| {
+        let (since, is_closing) = match peer.state {
+            State::Pending(since) => (since, false),
+            State::Closing(since) => (since, true),
+            _ => return None,
+        };
+        Some(Pending {
+            key: *key,
+            since,
+            is_closing,
+            is_told: is_closing && !peer.line.has_output(),
+        })
+    })
 }
 
 /// Gives a follower the catalogue. The follower says then what it wants of it.

@@ -14,6 +14,7 @@ use super::line::framed;
 use super::server::{Event, FeedServer};
 use crate::bootstrap::message::VERSION;
 use crate::bootstrap::pending_max;
+use crate::config::NetOptions;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::waker::Waker;
@@ -37,8 +38,11 @@ fn catalogue(number: u64, names: &[&str]) -> Catalogue {
 }
 
 fn server(per_host: usize) -> FeedServer {
-    let loopback = Interface::Address(Ipv4Addr::LOCALHOST.into());
-    FeedServer::open(&loopback, 0, "feed", per_host, Waker::new().unwrap()).unwrap()
+    let net = NetOptions {
+        interface: Interface::Address(Ipv4Addr::LOCALHOST.into()),
+        ..NetOptions::default()
+    };
+    FeedServer::open(&net, 0, "feed", per_host, Waker::new().unwrap()).unwrap()
 }
 
 /// Serves until something is so.

@@ -4,9 +4,12 @@
 //! of the destination, whatever bytes a page has. Decoding is total: any bytes are either entries
 //! or [`Malformed`], and memory is bounded by the length of the pages.
 
+mod alone;
+
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+pub use self::alone::Alone;
 use super::LEN_MAX;
 use crate::error::Error;
 
@@ -95,7 +98,7 @@ impl From<Malformed> for Error {
 }
 
 /// The entries of a set, in the order in which they were announced.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct Manifest {
     entries: Vec<Entry>,
     /// Hashes of the names in use. Two names with the same hash of 64 bits count as one: then a set

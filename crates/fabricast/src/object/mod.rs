@@ -148,7 +148,9 @@ pub use repacker::{Again, Repacker};
 pub use source_set::{Selection, SourceFile, SourceSet};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
-pub use tree::{Destination, DryRun, FileMetadata, Kept, Tree, UnprovenFile, remove_leftovers};
+pub use tree::{
+    Destination, DryRun, FileMetadata, Kept, Received, Tree, UnprovenFile, remove_leftovers,
+};
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
 fn add(sum: &mut [u8], bytes: &[u8]) {

@@ -30,6 +30,14 @@ impl Target {
         }
     }
 
+    /// The entries that files and directories were made of, once that is over; elsewhere none.
+    pub fn take_manifest(&mut self) -> Manifest {
+        match self {
+            Target::Tree(tree) => tree.take_manifest(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Manifest::default(),
+        }
+    }
+
     /// Adds a page of the manifest.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
         match self {

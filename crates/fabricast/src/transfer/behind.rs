@@ -6,10 +6,12 @@ use std::time::Instant;
 use fabricast_proto::{Command, NodeId};
 
 use super::ALL;
-use super::events::Part;
+use super::events::{Part, State};
 use super::receiver_table::{Member, Place, Wait};
 use super::sender_session::SenderSession;
+use super::slow::trickles;
 use crate::config::Slow;
+use crate::error::exit;
 
 impl SenderSession<'_> {
     /// Whether the sender may leave a receiver behind because it is slower than the others: if the
@@ -85,6 +87,23 @@ impl SenderSession<'_> {
             };
             if now - since > self.options.patience {
                 self.leave_behind(at, Wait::behind(self.options.patience));
+            }
+        }
+    }
+
+    /// Removes receivers that catch up and take too long, so that the sender does not stay for ever
+    /// for one that trickles.
+    pub(super) fn leave_trickling(&mut self, now: Instant) {
+        let Some(streamed) = self.streamed else {
+            return;
+        };
+        let members = &self.admission.members;
+        let catch_up = members.iter().filter(|m| m.part != Part::Whole).count() as u32;
+        for at in 0..members.len() {
+            let member = &self.admission.members[at];
+            let reason = trickles(member, self.options, now, streamed, catch_up);
+            if let Some(reason) = reason {
+                self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
         }
     }

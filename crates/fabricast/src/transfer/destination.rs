@@ -90,6 +90,7 @@ pub fn destination(options: &RecvOptions, found: bool) -> Destination {
         is_privileged: options.privileged,
         attributes: options.attributes,
         deletes: options.delete,
+        received: options.received.clone(),
     }
 }
 

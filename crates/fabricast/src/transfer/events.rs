@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::bootstrap::message::ReceiverStatistics;
 use crate::error::{Error, exit};
 use crate::ibrmp::Messages;
+use crate::object::manifest::Manifest;
 use crate::text::{self, ToldPath};
 use crate::transport::{GroupAddress, NodeAddress};
 
@@ -509,6 +510,10 @@ pub struct RecvReport {
     pub special: u64,
     /// Files that the sender could not read: everything else is here.
     pub failed: Vec<ToldPath>,
+    /// The entries that were received, under the sender's names. Empty for what has gone to a
+    /// stream, for what was not stored, and by P3's protocol, which has no manifest.
+    #[serde(skip)]
+    pub manifest: Manifest,
     /// Seconds from the start to the end.
     pub seconds: f64,
     /// What the receiver counted.

@@ -17,6 +17,7 @@ use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::ibrmp::{CREDITS_MAX, FileOutcome, FileReceiver, ReceiverPlan};
 use crate::net::Clock;
+use crate::object::manifest::Manifest;
 use crate::text::ToldPath;
 use crate::waker::Waker;
 
@@ -94,6 +95,7 @@ pub fn run(
         len,
         deleted: 0,
         special: 0,
+        manifest: Manifest::default(),
         root: session.files.root().to_hex().to_string(),
         failed: session
             .failed

@@ -22,6 +22,7 @@ use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::{Error, exit};
 use crate::net::Clock;
+use crate::object::manifest::Manifest;
 use crate::object::pack::Pack;
 use crate::object::{Kept, PackRecord};
 use crate::text::ToldPath;
@@ -99,6 +100,8 @@ pub struct ReceiverSession<'a> {
     is_dry_run_over: bool,
     /// Number of entries that were deleted.
     deleted: u64,
+    /// The entries that were received.
+    manifest: Manifest,
     /// Number of devices and FIFOs that were not made.
     special: u64,
     /// Files that the sender could not read.
@@ -188,6 +191,7 @@ impl<'a> ReceiverSession<'a> {
             is_here: false,
             is_dry_run_over: false,
             deleted: 0,
+            manifest: Manifest::default(),
             special: 0,
             failed: Vec::new(),
             statistics: ReceiverStatistics::default(),
@@ -579,7 +583,7 @@ impl<'a> ReceiverSession<'a> {
 
     /// Tells the sender that the set is stored.
     fn safe(&mut self, finished: Finished) {
-        self.failed = finished.failed;
+        (self.failed, self.manifest) = (finished.failed, finished.manifest);
         self.len = Some(finished.len);
         (self.deleted, self.special) = (finished.deleted, finished.special);
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
@@ -681,6 +685,7 @@ impl<'a> ReceiverSession<'a> {
             len: self.len.unwrap_or(0),
             root: self.packs.root(),
             deleted: self.deleted,
+            manifest: std::mem::take(&mut self.manifest),
             special: self.special,
             failed: self
                 .failed

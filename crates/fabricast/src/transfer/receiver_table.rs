@@ -399,7 +399,36 @@ pub fn clean_name(name: &str) -> String {
 }
 
 #[cfg(test)]
+pub mod testing {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::{Member, Stage};
+    use crate::bootstrap::PeerKey;
+    use crate::bootstrap::message::Hello;
+
+    /// A receiver to which data are sent.
+    pub fn receiving() -> Member {
+        let hello = Hello {
+            version: 6,
+            name: "x".into(),
+            address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
+            datagram: 1472,
+            window_bytes: 1 << 24,
+            stream: false,
+            discard: false,
+            nonce: None,
+        };
+        let at = SocketAddr::from(([127, 0, 0, 1], 1));
+        Member {
+            stage: Stage::Receiving,
+            ..Member::new(PeerKey::default(), at, at, hello)
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use super::testing::receiving;
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
@@ -435,19 +464,7 @@ mod tests {
     /// It could acknowledge everything and prove nothing, and hold the sender of a stream for ever.
     #[test]
     fn who_does_not_prove_a_stream_is_slow() {
-        let hello = Hello {
-            version: 6,
-            name: "x".into(),
-            address: (std::net::Ipv4Addr::UNSPECIFIED.into(), 1).into(),
-            datagram: 1472,
-            window_bytes: 1 << 24,
-            stream: false,
-            discard: false,
-            nonce: None,
-        };
-        let at = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut member = Member::new(PeerKey::default(), at, at, hello);
-        member.stage = Stage::Receiving;
+        let mut member = receiving();
         let now = Instant::now();
         let is_slow = |member: &Member, seconds: u32| {
             let waits = member.waits(now + seconds * S, 10 * S, None, None);

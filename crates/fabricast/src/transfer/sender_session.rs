@@ -11,7 +11,7 @@ use super::catch_up::CatchUp;
 use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::plan::Plan;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
-use super::slow::{eviction, too_slow};
+use super::slow::{Streamed, eviction, too_slow};
 use super::{ALL, SendDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
@@ -82,6 +82,8 @@ pub struct SenderSession<'a> {
     secret: Option<Secret>,
     /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
     pub(super) total: Option<u64>,
+    /// When all packs had been announced, and how long the stream took.
+    pub(super) streamed: Option<Streamed>,
     /// Whether the core has been told something since the last step.
     pub(super) fresh: bool,
     ticked: Option<Instant>,
@@ -121,6 +123,7 @@ impl<'a> SenderSession<'a> {
             failed_files: BTreeSet::new(),
             secret: None,
             total: None,
+            streamed: None,
             fresh: true,
             ticked: None,
             last: 0.0,
@@ -339,6 +342,8 @@ impl<'a> SenderSession<'a> {
         }
         self.root = Some(self.hasher.finalize().to_hex().to_string());
         self.total = Some(self.packs.1 + self.set.manifest().copied());
+        let (at, lasted) = (Instant::now(), self.clock.0.elapsed());
+        self.streamed = Some(Streamed { at, lasted });
     }
 
     /// Handles an event of the core.
@@ -659,6 +664,7 @@ impl<'a> SenderSession<'a> {
             self.evict(at, now, all);
         }
         self.leave_far_behind(now);
+        self.leave_trickling(now);
         self.tell_unanswered(now);
         let notices: Vec<String> = notices(&mut self.driver).collect();
         for text in notices {

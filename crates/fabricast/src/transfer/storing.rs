@@ -17,6 +17,7 @@ use super::block_repair::BlockRepair;
 use super::incoming::Store;
 use crate::bootstrap::message::Welcome;
 use crate::error::Error;
+use crate::object::manifest::Manifest;
 use crate::object::pack::{Content, Header, Pack, Piece};
 use crate::object::{BLOCK, HASH, Kept, Target, check_space};
 use crate::setting::MAX_SIZE;
@@ -67,6 +68,8 @@ pub struct Finished {
     pub deleted: u64,
     /// Number of devices and FIFOs that were not made.
     pub special: u64,
+    /// The entries that files and directories were made of.
+    pub manifest: Manifest,
 }
 
 /// How much a set may have of which that is not known before: a stream, and copies of files.
@@ -335,6 +338,7 @@ impl Work {
                     len: self.target.whole_len(),
                     deleted: self.target.deleted(),
                     special: self.target.special(),
+                    manifest: self.target.take_manifest(),
                 };
                 tell(Stored::Finished(finished), Vec::new());
             }

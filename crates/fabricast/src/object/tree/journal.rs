@@ -5,14 +5,12 @@
 //! of: it only says which bytes to hash, and the hashes decide. A record that makes no sense ends
 //! it.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{self as sys, FileType, FlockOperation};
 
 use super::disk;
 use crate::object::manifest::{PAGE_MAX, take};
@@ -175,46 +173,12 @@ pub fn partial_name(id: &str, file: u32) -> String {
     format!(".fabricast-{id}.{file}.partial")
 }
 
-/// Removes what receivers have left directly in a directory that were interrupted: their journals,
-/// and the files and directories that have hidden names until they are complete. What a receiver
-/// that runs has there stays, and so does what is another user's. Returns the number of journals.
-///
-/// # Errors
-/// The directory cannot be read, or something in it cannot be removed.
-pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = Arc::new(sys::open(directory, flags, Mode::empty())?);
-    let names = fs::read_dir(directory)?.flatten().map(|e| e.file_name());
-    let names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
-    let id = |name: &String| {
-        let id = name.strip_prefix(".fabricast-")?.strip_suffix(".journal")?;
-        Some(id.to_owned())
-    };
-    let mut removed = 0;
-    for id in names.iter().filter_map(id) {
-        let Some(journal) = Journal::open(&root, id.clone()) else {
-            continue;
-        };
-        let partial = format!(".fabricast-{id}.");
-        let is_partial = |name: &&String| name.starts_with(&partial) && name.ends_with(".partial");
-        for name in names.iter().filter(is_partial) {
-            let path = directory.join(name);
-            match path.symlink_metadata() {
-                Ok(meta) if meta.is_dir() => fs::remove_dir_all(path)?,
-                _ => fs::remove_file(path)?,
-            }
-        }
-        journal.remove();
-        removed += 1;
-    }
-    Ok(removed)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use proptest::prelude::*;
+    use rustix::fs::{Mode, OFlags};
 
     use super::*;
     use crate::object::testing::scratch;
@@ -226,43 +190,6 @@ mod tests {
 
     fn open(root: &Arc<OwnedFd>) -> Option<Journal> {
         Journal::open(root, "x".into())
-    }
-
-    #[test]
-    fn what_receivers_have_left_is_removed_unless_one_runs() {
-        let dir = scratch();
-        let root = directory(&dir);
-        let runs = open(&root).unwrap();
-        fs::write(dir.join(".fabricast-y.journal"), "").unwrap();
-        fs::create_dir_all(dir.join(".fabricast-y.0.partial/deep")).unwrap();
-        fs::create_dir(dir.join("outside")).unwrap();
-        symlink("../outside", dir.join(".fabricast-y.0.partial/link")).unwrap();
-        let stays = [
-            ".fabricast-x.1.partial",
-            ".fabricast-yy.1.partial",
-            ".fabricast-feed.json",
-            "file",
-        ];
-        for name in stays.iter().chain(&[".fabricast-y.1.partial"]) {
-            fs::write(dir.join(name), "").unwrap();
-        }
-        fs::set_permissions(
-            dir.join(".fabricast-y.journal"),
-            fs::Permissions::from_mode(0o600),
-        )
-        .unwrap();
-        assert_eq!(remove_leftovers(&dir).unwrap(), 1);
-        let mut there: Vec<_> = fs::read_dir(&dir).unwrap().flatten().collect();
-        there.sort_by_key(|e| e.file_name());
-        let there: Vec<String> = there
-            .iter()
-            .map(|e| e.file_name().into_string().unwrap())
-            .collect();
-        let mut expected = [&stays[..], &[".fabricast-x.journal", "outside"]].concat();
-        expected.sort();
-        assert_eq!(there, expected);
-        drop(runs);
-        fs::remove_dir_all(dir).unwrap();
     }
 
     fn records() -> Vec<Record> {

@@ -12,11 +12,14 @@ mod ending;
 mod file_systems;
 mod journal;
 mod kept;
+mod leftovers;
 mod metadata;
 mod naming;
 mod partial;
 mod places;
 mod ranges;
+mod received;
+mod replacing;
 mod resuming;
 mod staging;
 mod surplus;
@@ -37,12 +40,13 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
-pub use self::journal::remove_leftovers;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
+pub use self::leftovers::remove_leftovers;
 use self::partial::Partial;
 use self::ranges::Ranges;
+pub use self::received::Received;
 pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
@@ -87,6 +91,9 @@ pub struct Destination {
     pub attributes: bool,
     /// Whether what is in directories of the set and not in the set is deleted at the end.
     pub deletes: bool,
+    /// What the same sender has put there before. With `overwrite` an entry of another type takes
+    /// its place.
+    pub received: Option<Arc<dyn Received>>,
 }
 
 impl Destination {
@@ -103,6 +110,7 @@ impl Destination {
             is_privileged: false,
             attributes: false,
             deletes: false,
+            received: None,
         }
     }
 
@@ -133,6 +141,8 @@ pub struct Tree {
     staged: BTreeSet<u32>,
     /// Directories that this run has made.
     made: BTreeSet<u32>,
+    /// Staged directories whose places something of another type has, which was received before.
+    replaced: BTreeSet<u32>,
     /// Files that the sender could not read, and hard links to them.
     failed: BTreeSet<u32>,
     /// Files that have another name at the top.
@@ -214,6 +224,7 @@ impl Tree {
             done: Vec::new(),
             staged: BTreeSet::new(),
             made: BTreeSet::new(),
+            replaced: BTreeSet::new(),
             failed: BTreeSet::new(),
             exposed: BTreeSet::new(),
             incomplete: BTreeMap::new(),
@@ -245,6 +256,11 @@ impl Tree {
     /// The entries so far.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// The entries, once the set has ended.
+    pub fn take_manifest(&mut self) -> Manifest {
+        std::mem::take(&mut self.manifest)
     }
 
     /// Paths of the files that the sender could not read, and of hard links to them.

@@ -45,28 +45,38 @@ impl Tree {
             Ok(there) => Some(there),
         };
         let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
+        let is_replaced = kind.is_some_and(|kind| is_directory != (kind == FileType::Directory))
+            && (self.replaces_all(entry) || self.was_received(entry));
+        let hint = || match self.entry(entry).parent {
+            TOP => "move it away, or name another destination".to_owned(),
+            _ => format!("move it away, or have it deleted with {OVERWRITE} and {DELETE}"),
+        };
         match (is_directory, there, kind) {
+            (true, ..) if is_replaced => {
+                if self.stage(entry)? {
+                    self.replaced.insert(entry);
+                    return Ok(());
+                }
+                disk::unlink(&directory, &name, false)
+                    .map_err(|e| self.error(entry, "deleting", e))?;
+                self.make_directory(entry, &directory)
+            }
+            (false, ..) if is_replaced => self.check_received(entry),
             (true, Some(_), _) if self.was_staged(entry) => Err(self.in_the_way(entry)),
             (false, None, _) | (true, _, Some(FileType::Directory)) => Ok(()),
             (true, None, _) => match self.stage(entry)? {
                 true => Ok(()),
                 false => self.make_directory(entry, &directory),
             },
-            (true, Some(_), _) if self.replaces_all(entry) => {
-                disk::unlink(&directory, &name, false)
-                    .map_err(|e| self.error(entry, "deleting", e))?;
-                self.make_directory(entry, &directory)
-            }
-            (false, _, Some(FileType::Directory)) if self.replaces_all(entry) => Ok(()),
             (true, Some(_), _) if self.destination.overwrite => Err(Error::Usage(format!(
-                "{} is a directory at the sender and none here: move it away, or have it deleted \
-                 with {DELETE}",
-                shown(&self.path(entry))
+                "{} is a directory at the sender and none here: {}",
+                shown(&self.path(entry)),
+                hint()
             ))),
             (false, _, Some(FileType::Directory)) => Err(Error::Usage(format!(
-                "{} is a directory here and none at the sender: name another destination, or have \
-                 it deleted with {OVERWRITE} and {DELETE}",
-                shown(&self.path(entry))
+                "{} is a directory here and none at the sender: {}",
+                shown(&self.path(entry)),
+                hint()
             ))),
             (false, Some(there), _) if self.may_be_ours(entry, &there, &name) => Ok(()),
             // What another run has left unfinished.

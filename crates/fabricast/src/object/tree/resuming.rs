@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::journal::{Journal, Record, is_own, partial_name};
 use super::kept::{Kept, is_hole};
+use super::leftovers::remove_partials;
 use super::partial::Partial;
 use super::ranges::Ranges;
 use super::{Tree, absurd, beneath, disk};
@@ -356,6 +357,9 @@ impl Tree {
         }
         self.delete_staged();
         if let Some(journal) = self.journal.take() {
+            // Of an earlier run there may be some that this one has not opened.
+            let top = self.destination.name.as_deref();
+            remove_partials(&self.root, journal.id(), &self.manifest, top);
             journal.remove();
         }
     }

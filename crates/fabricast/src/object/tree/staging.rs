@@ -115,6 +115,10 @@ impl Tree {
         for &entry in &staged {
             let (hidden, own) = (self.hidden_name(entry), self.own_name(entry));
             let hidden = hidden.unwrap_or_default();
+            // What was there before stays until everything is here.
+            if self.replaced.contains(&entry) && self.was_received(entry) {
+                self.delete_received(entry)?;
+            }
             let placed = match disk::rename_new(&self.root, &hidden, &own) {
                 // The file system does not have that flag. A directory replaces an empty one alone.
                 Err(Errno::INVAL | Errno::NOSYS) => disk::rename(&self.root, &hidden, &own),
@@ -160,7 +164,7 @@ impl Tree {
             return;
         };
         if self.enter(&name).is_some() {
-            let _ = delete(&self.root, &name, 0);
+            let _ = delete(&self.root, &name);
         }
     }
 }

@@ -20,9 +20,9 @@ use crate::object::manifest::{Kind, Manifest, TOP};
 use crate::text::shown;
 
 /// Names that begin like this are of receivers that are at work, or were.
-const OURS: &[u8] = b".fabricast-";
+pub(super) const OURS: &[u8] = b".fabricast-";
 /// Deepest nesting of directories that are deleted: each has an open descriptor.
-const DEPTH_MAX: usize = 512;
+pub(super) const DEPTH_MAX: usize = 512;
 
 /// An entry of a directory of the set that is not in the set.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,7 +33,7 @@ struct Surplus {
 }
 
 /// The names in a directory, in order.
-fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+pub(super) fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
     let mut names = Vec::new();
     for entry in sys::Dir::read_from(directory)? {
         let entry = entry?;
@@ -110,12 +110,13 @@ fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Sur
     Ok(surplus)
 }
 
-/// Deletes an entry of a directory, with all that it holds. A mount point is an error.
-pub(super) fn delete(
-    directory: &OwnedFd,
-    name: &Path,
-    depth: usize,
-) -> Result<u64, (PathBuf, Errno)> {
+/// Deletes an entry of a directory, with all that it holds. A mount point is an error. Returns how
+/// many entries that were.
+pub(super) fn delete(directory: &OwnedFd, name: &Path) -> Result<u64, (PathBuf, Errno)> {
+    delete_below(directory, name, 0)
+}
+
+fn delete_below(directory: &OwnedFd, name: &Path, depth: usize) -> Result<u64, (PathBuf, Errno)> {
     let fails = |e| (name.to_owned(), e);
     let there = sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fails)?;
     if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
@@ -128,7 +129,7 @@ pub(super) fn delete(
     let opened = open_directory(directory, name).map_err(fails)?;
     let mut count = 1;
     for below in names(&opened).map_err(fails)? {
-        let deleted = delete(&opened, below.as_ref(), depth + 1);
+        let deleted = delete_below(&opened, below.as_ref(), depth + 1);
         count += deleted.map_err(|(path, e)| (name.join(path), e))?;
     }
     disk::unlink(directory, name, true).map_err(fails)?;
@@ -136,7 +137,7 @@ pub(super) fn delete(
 }
 
 /// The error for what could not be deleted.
-fn not_deleted(path: &Path, e: Errno) -> Error {
+pub(super) fn not_deleted(path: &Path, e: Errno) -> Error {
     let path = shown(path);
     match e {
         Errno::XDEV => Error::Usage(format!(
@@ -152,9 +153,10 @@ fn not_deleted(path: &Path, e: Errno) -> Error {
 impl Tree {
     /// Whether a directory has the place of an entry that is none, and is to be deleted.
     pub(super) fn is_blocked(&self, entry: u32, directory: &OwnedFd, name: &Path) -> bool {
-        self.replaces_all(entry)
+        (self.replaces_all(entry) || self.is_owned(entry))
             && sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
                 .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory)
+            && (self.replaces_all(entry) || self.was_received(entry))
     }
 
     /// Deletes a directory that has the place of an entry that is none, if that may be.
@@ -167,9 +169,12 @@ impl Tree {
         if !self.is_blocked(entry, directory, name) {
             return Ok(());
         }
+        if !self.replaces_all(entry) {
+            return self.delete_received(entry);
+        }
         let within = self.path(entry);
         let within = within.parent().unwrap_or(&self.destination.root);
-        match delete(directory, name, 0) {
+        match delete(directory, name) {
             Ok(_) => Ok(()),
             Err((path, e)) => Err(not_deleted(&within.join(path), e)),
         }
@@ -186,7 +191,7 @@ impl Tree {
             let relative = self.relative(directory);
             let opened =
                 open_directory(&*self.root, &relative).map_err(|e| fails(Path::new(""), e))?;
-            let deleted = delete(&opened, name.as_ref(), 0);
+            let deleted = delete(&opened, name.as_ref());
             count += deleted.map_err(|(path, e)| fails(&path, e))?;
             self.touched.insert(directory);
         }

@@ -1,6 +1,7 @@
 //! Tests of trees: what a sender says, and what is on the disk after it.
 
 mod power_cut;
+mod received;
 pub mod recorder;
 mod resuming;
 mod staging;

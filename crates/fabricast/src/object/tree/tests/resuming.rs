@@ -227,3 +227,46 @@ fn a_file_with_another_name_is_copied_with_all_that_was_proven_in_it() {
     check(tree, &set, &to);
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// What a run has left within the directories of its set goes, when the leftovers are removed and
+/// when another run finds that all further ones would fail. What is of another run stays.
+#[test]
+fn what_is_left_within_directories_is_removed() {
+    let dir = scratch();
+    let set = source(&dir);
+    let (packs, _) = packs(&set);
+    for is_discarded in [false, true] {
+        let to = place(&dir, true);
+        let within = to.join("from");
+        let (mut tree, kept) = resumed(&to, &set);
+        store(&mut tree, &kept, &packs[0]);
+        store(&mut tree, &kept, &packs[1]);
+        drop(tree);
+        assert!(names(&within)[0].ends_with(".partial"), "a part of `a`");
+        let stays = [".fabricast-other.1.partial", ".fabricast-.partial", "own"];
+        for name in stays {
+            std::fs::write(within.join(name), "").unwrap();
+        }
+        // A link has the place of another directory of the set.
+        let outside = dir.join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        let left = names(&within)[1].clone();
+        std::fs::write(outside.join(&left), "").unwrap();
+        if is_discarded {
+            resumed(&to, &set).0.discard();
+        } else {
+            std::fs::remove_dir_all(within.join("sub")).unwrap();
+            symlink(&outside, within.join("sub")).unwrap();
+            assert_eq!(remove_leftovers(&to).unwrap(), 1);
+        }
+        let mut expected = [&stays[..], &["sub"]].concat();
+        expected.sort();
+        assert_eq!(names(&within), expected);
+        assert_eq!(names(&to), ["from"]);
+        assert_eq!(names(&outside), [left]);
+        for path in [to, outside] {
+            std::fs::remove_dir_all(path).unwrap();
+        }
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -1,0 +1,294 @@
+//! Feeds and followers that meet what should not be: liars, files in the way, what was left.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::feed::{
+    contents, ends, feed_in, follow, publish, serve, serve_by, until_all, until_entry,
+};
+use common::tree::send;
+use common::{BOUND, Run, Scratch};
+use fabricast::config::NetOptions;
+use fabricast::feed::{Catalogue, Entry, FeedServer};
+use fabricast::object::{Selection, SourceSet};
+use fabricast::waker::Waker;
+use serde_json::Value;
+
+/// A feed whose test says what it offers and what it sends.
+struct HandMade(FeedServer);
+
+impl HandMade {
+    fn new() -> HandMade {
+        let net = NetOptions {
+            interface: "127.0.0.1".parse().unwrap(),
+            ..NetOptions::default()
+        };
+        HandMade(FeedServer::open(&net, 0, "feed", 4, Waker::new().unwrap()).unwrap())
+    }
+
+    fn address(&self) -> String {
+        self.0.address().to_string()
+    }
+
+    /// Offers these entries.
+    fn offer(&mut self, number: u64, entries: &[Entry]) {
+        let entries = entries.to_vec();
+        self.0.publish(Catalogue { number, entries });
+    }
+
+    /// Serves until a follower wants something, and tells it of the transfer at `address`.
+    fn invite(&mut self, address: &str) {
+        let until = Instant::now() + BOUND;
+        loop {
+            self.0.turn(Duration::from_millis(10));
+            let waiting = self.0.waiting();
+            let wants = waiting.iter().find(|(_, wants)| !wants.is_empty());
+            if let Some((follower, wants)) = wants.map(|(key, wants)| (*key, (*wants).clone())) {
+                let (_, port) = address.rsplit_once(':').unwrap();
+                self.0.invite(follower, &wants, port.parse().unwrap());
+                self.0.turn(Duration::ZERO);
+                return;
+            }
+            assert!(Instant::now() < until, "waited too long");
+        }
+    }
+
+    /// Serves until a follower waits and wants nothing.
+    fn until_content(&mut self) {
+        let until = Instant::now() + BOUND;
+        while !self.0.waiting().iter().any(|(_, wants)| wants.is_empty()) {
+            self.0.turn(Duration::from_millis(10));
+            assert!(Instant::now() < until, "waited too long");
+        }
+    }
+}
+
+/// What a catalogue says of a file or directory.
+fn entry(path: &Path) -> Entry {
+    let sources = [path.to_owned()];
+    let set = SourceSet::list(&sources, &Selection::default(), &mut |_| {}).unwrap();
+    Entry {
+        name: set.name(),
+        len: set.known_len().unwrap(),
+        digest: set.digest(),
+    }
+}
+
+/// A follower records what has come, whatever the catalogue names. So it does not believe that it
+/// has the other version, and does not want again what it has.
+#[test]
+fn what_has_come_is_recorded_and_not_what_the_catalogue_names() {
+    let dir = Scratch::new();
+    let sent = dir.file("a", 1000);
+    let comes = entry(&sent);
+    let named = Entry {
+        digest: blake3::hash(b"another version").to_hex().to_string(),
+        ..comes.clone()
+    };
+    let mut feed = HandMade::new();
+    feed.offer(1, std::slice::from_ref(&named));
+    let mut run = follow(&feed.address(), &dir.path("to"), &[]);
+    let (sender, address) = send(&[&sent], &["--min-receivers", "1"]);
+    feed.invite(&address);
+    sender.end().expect(0);
+    let told = until_entry(&mut run, "a");
+    assert_eq!(told["digest"], comes.digest);
+    let failed = run.until("publication_failed", |_| true);
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(reason.contains("another version"), "{reason}");
+    // The catalogue learns what has come: nothing is wanted any more.
+    feed.offer(2, std::slice::from_ref(&comes));
+    feed.until_content();
+    run.until("catalogue", |e| e["number"] == 2 && e["wanted"] == 0);
+    // The version that was named first has never come.
+    feed.offer(3, &[named]);
+    let (sender, address) = send(&[&sent], &["--min-receivers", "1"]);
+    feed.invite(&address);
+    sender.end().expect(0);
+    assert_eq!(
+        fs::read(dir.path("to/feed/a")).unwrap(),
+        fs::read(&sent).unwrap()
+    );
+    ends(run);
+}
+
+/// An entry that was a directory and becomes a file, or the other way round, takes the place of
+/// what came before. A file that its user has put into the directory is named, and stays.
+#[test]
+fn an_entry_may_become_a_file_or_a_directory() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let to = dir.path("to");
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &to, &[]);
+    for name in ["a", "b"] {
+        fs::create_dir(dir.path(name)).unwrap();
+        fs::write(dir.path(name).join("old"), "old").unwrap();
+        fs::rename(dir.path(name), feed.join(name)).unwrap();
+    }
+    publish(&feed, "c", b"file");
+    until_all(&mut run, 3);
+    // What earlier versions have brought is the feed's, too.
+    fs::rename(feed.join("a/old"), feed.join("a/new")).unwrap();
+    until_entry(&mut run, "a");
+    until_all(&mut run, 3);
+    assert!(to.join("feed/a/old").exists());
+    fs::write(to.join("feed/b/mine"), "mine").unwrap();
+    for name in ["a", "b"] {
+        fs::rename(feed.join(name), dir.path(name)).unwrap();
+        publish(&feed, name, b"now a file");
+    }
+    fs::remove_file(feed.join("c")).unwrap();
+    fs::create_dir(feed.join(".c")).unwrap();
+    fs::write(feed.join(".c/deep"), "now a directory").unwrap();
+    fs::rename(feed.join(".c"), feed.join("c")).unwrap();
+    run.until("publication_failed", |e| {
+        let reason = e["reason"].as_str().unwrap();
+        reason.contains("feed/b/mine did not come from there")
+    });
+    run.until("catalogue", |e| e["wanted"] == 1 && e["entries"] == 3);
+    assert_eq!(fs::read(to.join("feed/b/mine")).unwrap(), b"mine");
+    assert!(to.join("feed/b/old").exists());
+    fs::rename(to.join("feed/b/mine"), dir.path("mine")).unwrap();
+    until_all(&mut run, 3);
+    assert_eq!(contents(&to.join("feed")), contents(&feed));
+    ends(run);
+    ends(sender);
+}
+
+/// A dry run lists what would be published, and names what cannot be.
+#[test]
+fn a_dry_run_lists_what_would_be_published() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    fs::create_dir(feed.join("d")).unwrap();
+    for name in [
+        "d/a",
+        "d/.hidden",
+        "d/b.part",
+        ".new",
+        "c.partial",
+        "e",
+        "left.o",
+    ] {
+        fs::write(feed.join(name), "text").unwrap();
+    }
+    symlink("nowhere", feed.join("dangling")).unwrap();
+    fs::write(feed.join(OsStr::from_bytes(b"odd\xff")), "").unwrap();
+    let run = Run::start([
+        "serve",
+        "--dry-run",
+        "--json",
+        "--exclude",
+        "*.o",
+        feed.to_str().unwrap(),
+    ]);
+    let end = run.end().expect(0);
+    let below = |e: &Value| {
+        let path = Path::new(e["path"].as_str().unwrap());
+        path.strip_prefix(&feed)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    let listed: Vec<String> = end.all("entry").map(below).collect();
+    assert_eq!(listed, ["d", "d/a", "e"]);
+    let named: Vec<&str> = end
+        .all("notice")
+        .filter_map(|e| e["text"].as_str())
+        .collect();
+    assert_eq!(named.len(), 2, "{named:?}");
+    assert!(
+        named
+            .iter()
+            .any(|text| text.contains("dangling is not sent: ")),
+        "{named:?}"
+    );
+    assert!(
+        named.iter().any(|text| text.contains("is not UTF-8")),
+        "{named:?}"
+    );
+}
+
+/// An entry with a file that the feed may not read is left out and named, and goes when it may be
+/// read. The others are not held back.
+#[test]
+fn an_entry_that_cannot_be_read_is_named_and_goes_later() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    fs::create_dir(feed.join("d")).unwrap();
+    for name in ["a", "secret"] {
+        fs::write(feed.join("d").join(name), name).unwrap();
+    }
+    let mode = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(feed.join("d/secret"), mode).unwrap();
+    };
+    mode(0o000);
+    let program = env!("CARGO_BIN_EXE_fabricast");
+    // Root may read any file, but for its capabilities.
+    let command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        let less = "--bounding-set=-dac_override,-dac_read_search";
+        command.args(["--inh-caps=-all", less, program]);
+        command
+    } else {
+        Command::new(program)
+    };
+    let (mut sender, address) = serve_by(command, &feed, "0", &[]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    sender.until("notice", |e| {
+        let text = e["text"].as_str().unwrap();
+        text.contains("feed/d is not sent") && text.contains("feed/d/secret cannot be read")
+    });
+    publish(&feed, "good", b"good");
+    until_entry(&mut run, "good");
+    until_all(&mut run, 1);
+    assert!(!dir.path("to/feed/d").exists());
+    mode(0o600);
+    until_all(&mut run, 2);
+    assert_eq!(contents(&dir.path("to/feed")), contents(&feed));
+    let end = ends(run);
+    assert!(end.all("publication_failed").next().is_none(), "{end:#?}");
+    let end = ends(sender);
+    let about = |e: &&Value| e["text"].as_str().unwrap().contains("secret");
+    assert_eq!(
+        end.all("notice").filter(about).count(),
+        1,
+        "it is told once"
+    );
+}
+
+/// What an interrupted transfer has left goes when nothing is lacking, and not before.
+#[test]
+fn what_was_left_goes_when_nothing_is_lacking() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let to = dir.path("to/feed");
+    fs::create_dir_all(&to).unwrap();
+    let left = ["journal", "7.partial"].map(|end| to.join(format!(".fabricast-0123.{end}")));
+    for path in &left {
+        fs::write(path, "").unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    fs::create_dir(to.join("in the way")).unwrap();
+    fs::write(to.join("in the way/mine"), "").unwrap();
+    publish(&feed, "in the way", b"1");
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    run.until("publication_failed", |_| true);
+    assert!(left.iter().all(|path| path.exists()));
+    fs::remove_dir_all(to.join("in the way")).unwrap();
+    until_all(&mut run, 1);
+    ends(run);
+    assert!(!left.iter().any(|path| path.exists()));
+    ends(sender);
+}

@@ -1,0 +1,103 @@
+//! What came from the sender before gives way to what has another type.
+//!
+//! A destination may belong to one sender, as a feed's directory does. Its caller knows what this
+//! sender's earlier sets have put there. That is replaced, and nothing else is deleted.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self as sys, AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::beneath::open_directory;
+use super::surplus::{DEPTH_MAX, OURS, delete, names, not_deleted};
+use super::{Tree, disk};
+use crate::error::Error;
+use crate::object::manifest::TOP;
+use crate::setting::DELETE;
+use crate::text::shown;
+
+impl Tree {
+    /// Whether what has an entry's place may have been received from this sender.
+    pub(super) fn is_owned(&self, entry: u32) -> bool {
+        let to = &self.destination;
+        to.received.is_some() && to.overwrite && self.entry(entry).parent == TOP
+    }
+
+    /// What an entry's place held when it was received from this sender, if that is there.
+    fn received(&self, entry: u32) -> Option<BTreeSet<PathBuf>> {
+        let received = self.destination.received.as_ref();
+        let received = received.filter(|_| self.is_owned(entry))?;
+        received.paths(self.own_name(entry).as_os_str())
+    }
+
+    /// Whether what has the place of an entry of another type was received from this sender.
+    pub(super) fn was_received(&self, entry: u32) -> bool {
+        self.received(entry).is_some()
+    }
+
+    /// Checks that a directory which was received holds nothing else, unless all that the set does
+    /// not have is to be deleted.
+    pub(super) fn check_received(&self, entry: u32) -> Result<(), Error> {
+        let Some(paths) = self.received(entry).filter(|_| !self.destination.deletes) else {
+            return Ok(());
+        };
+        let name = self.own_name(entry);
+        match foreign(&self.root, &name, Path::new(""), &paths, 0) {
+            Ok(None) => Ok(()),
+            Ok(Some(path)) => Err(Error::Usage(format!(
+                "{} is a directory here and none at the sender, and {} did not come from there: \
+                 move that away, or have it deleted with {DELETE}",
+                shown(&self.path(entry)),
+                shown(&self.path(entry).join(path))
+            ))),
+            Err(e) => Err(not_deleted(&self.path(entry), e)),
+        }
+    }
+
+    /// Deletes what was received in an entry's place, which has another type.
+    pub(super) fn delete_received(&self, entry: u32) -> Result<(), Error> {
+        let name = self.own_name(entry);
+        let there = sys::statat(&*self.root, &name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_directory = |mode| FileType::from_raw_mode(mode) == FileType::Directory;
+        let deleted = if there.is_ok_and(|there| is_directory(there.st_mode)) {
+            self.check_received(entry)?;
+            delete(&self.root, &name).map(drop)
+        } else {
+            disk::unlink(&self.root, &name, false).map_err(|e| (name, e))
+        };
+        let root = &self.destination.root;
+        deleted.map_err(|(path, e)| not_deleted(&root.join(path), e))
+    }
+}
+
+/// The first path in a directory, relative to the entry that it belongs to, that is not among these
+/// and is no partial file of a receiver. `within`: where the directory lies in that entry.
+fn foreign(
+    parent: &OwnedFd,
+    name: &Path,
+    within: &Path,
+    paths: &BTreeSet<PathBuf>,
+    depth: usize,
+) -> Result<Option<PathBuf>, Errno> {
+    if depth >= DEPTH_MAX {
+        return Err(Errno::MLINK);
+    }
+    let directory = open_directory(parent, name)?;
+    for name in names(&directory)? {
+        let path = within.join(&name);
+        let bytes = name.as_encoded_bytes();
+        let is_left = bytes.starts_with(OURS) && bytes.ends_with(b".partial");
+        if !is_left && !paths.contains(&path) {
+            return Ok(Some(path));
+        }
+        let there = sys::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(there.st_mode) == FileType::Directory
+            && let Some(path) = foreign(&directory, name.as_ref(), &path, paths, depth + 1)?
+        {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
