@@ -3,11 +3,16 @@
 
 mod common;
 
-use common::ibrmp::into;
-use common::{Run, Scratch, same, sender};
+use std::net::SocketAddr;
+
+use common::control::{Peer, able};
+use common::ibrmp::{into, of};
+use common::{BOUND, Run, Scratch, same, sender};
+use fabricast::proto::ibrmp::Body;
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity};
-use serde_json::Value;
+use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 const IBRMP: [&str; 4] = ["--scheme", "ibrmp", "--no-announce", "--min-receivers"];
 
@@ -72,30 +77,54 @@ fn each_worker_has_its_receivers_and_its_cpu() {
     assert_eq!(by_workers.iter().sum::<u64>(), messages);
 }
 
-/// A receiver that stops reading in the midst of its answers holds up no other receiver, although
-/// one worker serves all.
+/// A connection with so small buffers that the answers which credits allow do not fit.
+fn narrow(from: &str) -> Peer {
+    let from: SocketAddr = from.parse().unwrap();
+    let socket = Socket::new(Domain::for_address(from), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.set_tcp_mss(536).unwrap();
+    socket.set_read_timeout(Some(BOUND)).unwrap();
+    socket.connect(&from.into()).unwrap();
+    Peer(socket.into())
+}
+
+/// A receiver that is stopped in the midst of its answers, and one that requests much and reads
+/// nothing, hold up no other receiver, although one worker serves all.
 #[test]
-fn a_receiver_that_stops_holds_up_no_other_of_its_worker() {
+fn a_receiver_that_does_not_read_holds_up_no_other_of_its_worker() {
     let dir = Scratch::new();
-    let file = dir.file("f", 24_000_000);
-    // Large messages, so that the answers under way are more than a socket takes.
-    let args = [&IBRMP[..], &["3", "--rate", "12MB/s", "--workers", "1"]].concat();
+    let file = dir.file("f", 8_000_000);
+    let workers = ["--workers", "1", "--per-host", "9"];
+    let args = [&IBRMP[..], &["4", "--rate", "12MB/s"], &workers].concat();
     let (mut send, from) = sender(&file, &args);
     let lossy = |name| into(&dir, name, &from, &["--inject-loss", "50%"]);
     let (stops, others) = (lossy("stops"), ["a", "b"].map(|name| (name, lossy(name))));
+    let mut narrow = narrow(&from).greets("narrow", able());
+    narrow.until("welcome");
+    narrow.say(json!({"say": "prepared"}));
+    narrow.ready();
     send.until_share_of("fastest", 20);
     stops.signal(Signal::STOP);
-    // They have the file while the other receiver stands still, and end when it is gone.
+    let (offset, len) = (0, 1_500_000);
+    narrow.send_frame(&of(0, 1, Body::DataRequest { offset, len }), &[]);
+    // They have the file while the other two stand still, and end when those are gone.
     let others = others.map(|(name, mut run)| {
         run.until("file_stored", |_| true);
         same(&file, &dir.path(name).join("f"));
         run
     });
     stops.signal(Signal::KILL);
+    drop(narrow);
     for run in others {
         run.end().expect(0);
     }
     let sent = send.end().expect(4);
-    assert_eq!(sent.result("stops")["state"], "lost");
+    for name in ["stops", "narrow"] {
+        let result = sent.result(name);
+        assert_eq!(result["state"], "lost");
+        // The kernel has not given the connections up: the others did not wait for that.
+        let reason = result["reason"].as_str().unwrap();
+        assert!(!reason.contains("timed out"), "{name}: {reason}");
+    }
     assert_eq!(sent.one("summary")["workers"].as_array().unwrap().len(), 1);
 }

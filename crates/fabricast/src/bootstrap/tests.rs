@@ -1,7 +1,7 @@
 //! Tests of the rendezvous over real sockets, with hostile peers.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -9,9 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::ibrmp::{self, Frame};
+use socket2::SockRef;
 
 use super::frame::Kind;
 use super::message::{Announced, Channel, Hello, Need, ToReceiver, ToSender, VERSION};
+use super::output::{Item, Output};
+use super::workers::{Order, Report, Workers};
 use super::{
     Blocks, ChannelFrame, Event, NEEDS_MAX, Payload, PeerKey, Rendezvous, WorkerPlan, frame,
 };
@@ -416,31 +419,67 @@ fn sending(peer: PeerKey, frame: Frame, payload: &Arc<Counted>) -> ChannelFrame 
     }
 }
 
-/// One receiver reads nothing, and another one of the same worker gets everything at once.
+/// What waits for a connection whose socket takes little, and its other end.
+fn small_output() -> (Output, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    reader.set_read_timeout(Some(SOON)).unwrap();
+    let stream = listener.accept().unwrap().0;
+    let small = SockRef::from(&stream).set_send_buffer_size(1 << 16);
+    small.and(stream.set_nonblocking(true)).unwrap();
+    (Output::new(Arc::new(stream)), reader)
+}
+
+/// One receiver reads nothing, and another one of the same worker gets everything at once. Bytes of
+/// the file are read when they can leave, and everything keeps its order.
 #[test]
 fn a_receiver_that_reads_nothing_holds_up_no_other_of_its_worker() {
-    let (rendezvous, mut peers) = with_channels(2, &["idle", "reads"]);
-    let len = ibrmp::DATA_MAX;
-    let frames: Vec<Frame> = (0..60).map(|n| data(n, len)).collect();
-    let [unread, read] = [(); 2].map(|()| Arc::new(Counted::default()));
-    let [idle, reads] = [peers[0].1, peers[1].1];
-    let all = frames.iter().map(|f| sending(idle, f.clone(), &unread));
-    rendezvous.send(all.collect());
-    let all = frames.iter().map(|f| sending(reads, f.clone(), &read));
-    rendezvous.send(all.collect());
-    // What is said goes behind the frames.
-    rendezvous.say_all([idle, reads], &ToReceiver::Bye);
-    for frame in &frames {
-        hear_data(&mut peers[1].0, frame);
+    let wake = Waker::new().unwrap();
+    let mut workers =
+        Workers::start(WorkerPlan::default(), Arc::new(Nothing), wake.clone()).unwrap();
+    let said: Arc<[u8]> = framed(&ToSender::Working { done: 7 }).into();
+    let len = 60_000;
+    let mut connections = Vec::new();
+    for key in 0..2 {
+        let (output, reader) = small_output();
+        let file = Arc::new(Counted::default());
+        let worker = workers.assign();
+        assert_eq!(worker, 0);
+        workers.order(worker, key, Order::Begin(output));
+        for offset in 0..60 {
+            let payload = Some(file.clone() as Arc<dyn Payload>);
+            let item = Item::Channel(data(offset, len), payload);
+            workers.order(worker, key, Order::Put(item));
+        }
+        workers.order(worker, key, Order::Put(Item::Frame(said.clone())));
+        workers.order(worker, key, Order::Close);
+        connections.push((reader, file));
     }
-    assert_eq!(hear(&mut peers[1].0), ToReceiver::Bye);
-    assert_eq!(read.0.load(Ordering::Relaxed), frames.len());
-    // Now the other one reads, too.
-    for frame in &frames {
-        hear_data(&mut peers[0].0, frame);
+    workers.ring();
+    let mut read_by_idle = usize::MAX;
+    for key in [1, 0] {
+        let (reader, file) = &mut connections[key];
+        for offset in 0..60 {
+            hear_data(reader, &data(offset, len));
+        }
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, *said);
+        assert_eq!(file.0.load(Ordering::Relaxed), 60);
+        if key == 1 {
+            read_by_idle = connections[0].1.0.load(Ordering::Relaxed);
+        }
+        wake.wait(Some(SOON)).unwrap();
+        let Some((done, Report::Done(_))) = workers.report() else {
+            panic!("the worker has not written everything");
+        };
+        assert_eq!(done, key as u64);
     }
-    assert_eq!(hear(&mut peers[0].0), ToReceiver::Bye);
-    assert_eq!(rendezvous.sent_by_workers(), [2 * frames.len() as u64]);
+    assert!(
+        read_by_idle < 40,
+        "{read_by_idle} of 60 were read, and nobody takes them"
+    );
+    assert_eq!(workers.counts().values(), [120]);
 }
 
 /// A receiver that reads nothing at all is given up before too much waits for it.
@@ -448,8 +487,8 @@ fn a_receiver_that_reads_nothing_holds_up_no_other_of_its_worker() {
 fn not_too_much_waits_for_a_receiver_that_reads_nothing() {
     let (rendezvous, peers) = with_channels(1, &["idle"]);
     let payload = Arc::new(Counted::default());
-    // Thrice as much as may wait.
-    let frames = (0..200).map(|n| sending(peers[0].1, data(n, ibrmp::DATA_MAX), &payload));
+    // Far more than may wait and a socket takes together.
+    let frames = (0..2000).map(|n| sending(peers[0].1, data(n, ibrmp::DATA_MAX), &payload));
     rendezvous.send(frames.collect());
     let lost = rendezvous.event_until(Instant::now() + SOON);
     let Some(Event::Lost { reason, .. }) = lost else {

@@ -334,27 +334,21 @@ impl Worker {
     }
 
     fn obey(&mut self, key: u64, order: Order) {
-        if let Order::Begin(mut output) = order {
-            output.count_in(&self.sent);
-            self.outputs.insert(key, output);
-            return;
-        }
-        // After an error the connection is unknown here, until the control thread has heard of it.
-        let Some(output) = self.outputs.get_mut(&key) else {
-            return;
-        };
-        match order {
-            Order::Begin(_) => {}
-            Order::Put(item) => {
+        match (order, self.outputs.get_mut(&key)) {
+            (Order::Begin(mut output), _) => {
+                output.count_in(&self.sent);
+                self.outputs.insert(key, output);
+            }
+            (Order::Drop, _) => drop(self.outputs.remove(&key)),
+            (Order::Put(item), Some(output)) => {
                 if let Err(gone) = output.put(item) {
                     self.gone(key, gone);
                 }
             }
-            Order::Need(need) => output.need(need),
-            Order::Close => output.close(),
-            Order::Drop => {
-                self.outputs.remove(&key);
-            }
+            (Order::Need(need), Some(output)) => output.need(need),
+            (Order::Close, Some(output)) => output.close(),
+            // After an error the worker does not know the connection, and the control thread does.
+            (_, None) => {}
         }
     }
 
