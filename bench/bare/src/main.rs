@@ -5,8 +5,11 @@
 //! file with GRO, collects it in 1 MiB buffers, hashes each buffer with BLAKE3 and writes it to its
 //! place, as a real receiver must. It reports the share of bytes that arrived, the time and the
 //! hash.
+//!
+//! `bare agents` and `bare acks` are P3's baseline: reliable connections alone ([`connections`]).
 #![forbid(unsafe_code)]
 
+mod connections;
 mod recv;
 mod send;
 
@@ -27,10 +30,14 @@ const USAGE: &str = "\
 usage: bare send FILE --group 239.x.x.x:PORT --interface ADDRESS --size BYTES \
 [--rate BYTES_PER_SECOND] [--len BYTES]
        bare recv DEST --group 239.x.x.x:PORT --interface ADDRESS --size BYTES --len BYTES
+       bare agents FILE --to ADDRESS:PORT,... --size BYTES [--rounds N]
+       bare acks DEST --listen ADDRESS:PORT
   --interface  IPv4 address of the interface to use
-  --size       UDP payload of a datagram, its 8-byte sequence number included
+  --size       UDP payload of a datagram, its 8-byte sequence number included; of `agents`:
+               bytes of a message
   --rate       payload bytes per second; without it, as fast as it goes
-  --len        how much of the file; the sender's default is all of it";
+  --len        how much of the file; the sender's default is all of it
+  --rounds     send N messages, one after the other, in place of the file";
 
 struct Options {
     path: String,
@@ -43,26 +50,58 @@ struct Options {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let Some((verb, options)) = parse(&args) else {
-        eprintln!("{USAGE}");
-        std::process::exit(2);
-    };
+    let verb = args.first().map_or("", String::as_str);
     let done = match verb {
-        "send" => send::run(&options),
-        _ => recv::run(&options),
+        "agents" => agents(&args).map(|agents| agents.run()),
+        "acks" => acks(&args),
+        _ => parse(&args).map(|(verb, options)| match verb {
+            "send" => send::run(&options),
+            _ => recv::run(&options),
+        }),
     };
-    if let Err(error) = done {
-        eprintln!("bare {verb}: {error}");
-        std::process::exit(1);
+    match done {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            eprintln!("bare {verb}: {error}");
+            std::process::exit(1);
+        }
+        None => {
+            eprintln!("{USAGE}");
+            std::process::exit(2);
+        }
     }
+}
+
+/// The argument that follows `name`.
+fn value<'a>(args: &'a [String], name: &str) -> Option<&'a String> {
+    let at = args.iter().position(|arg| arg == name)?;
+    args.get(at + 1)
+}
+
+fn agents(args: &[String]) -> Option<connections::Agents> {
+    let to = value(args, "--to")?.split(',').map(|to| to.parse().ok());
+    Some(connections::Agents {
+        path: args.get(1)?.clone(),
+        to: to.collect::<Option<_>>()?,
+        size: value(args, "--size")?
+            .parse()
+            .ok()
+            .filter(|size| *size > 0)?,
+        rounds: match value(args, "--rounds") {
+            Some(text) => Some(text.parse().ok().filter(|rounds| *rounds > 0)?),
+            None => None,
+        },
+    })
+}
+
+fn acks(args: &[String]) -> Option<io::Result<()>> {
+    let listen = value(args, "--listen")?.parse().ok()?;
+    Some(connections::receive(args.get(1)?, listen))
 }
 
 fn parse(args: &[String]) -> Option<(&str, Options)> {
     let (verb, path) = (args.first()?.as_str(), args.get(1)?.clone());
-    let value = |name: &str| {
-        let at = args.iter().position(|a| a == name)?;
-        args.get(at + 1)
-    };
+    let value = |name| value(args, name);
     let options = Options {
         path,
         group: value("--group")?.parse().ok()?,

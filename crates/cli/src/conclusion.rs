@@ -106,6 +106,7 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
     });
     if let Some(messages) = &report.messages {
         summary["messages"] = json!(messages);
+        summary["workers"] = json!(report.workers);
     }
     if !hosts.is_empty() {
         summary["hosts"] = json!(hosts.len());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use fabricast::bootstrap::PORT;
+use fabricast::bootstrap::{PORT, WorkerPlan};
 use fabricast::config::{Late, NetOptions, ReachRule, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::ibrmp;
@@ -66,12 +66,18 @@ pub fn is_ibrmp(how: &args::Sending) -> bool {
 /// Refuses options that do not fit the scheme.
 pub fn check_scheme(how: &args::Sending) -> Result<(), Error> {
     let is_ibrmp = is_ibrmp(how);
-    let timeout = how.file_timeout.is_some().then_some("--file-timeout");
-    let at_once = how.files_at_once.is_some().then_some("--files-at-once");
+    let options = [
+        ("--file-timeout", how.file_timeout.is_some()),
+        ("--files-at-once", how.files_at_once.is_some()),
+        ("--receivers-per-worker", how.receivers_per_worker.is_some()),
+        ("--workers", how.workers.is_some()),
+        ("--worker-cpus", how.worker_cpus.is_some()),
+    ];
     let text = match is_ibrmp {
-        false => timeout
-            .or(at_once)
-            .map(|option| format!("{option} is for --scheme ibrmp alone: leave it out")),
+        false => options
+            .iter()
+            .find(|(_, is_given)| *is_given)
+            .map(|(option, _)| format!("{option} is for --scheme ibrmp alone: leave it out")),
         true if !how.slow.is_empty() => Some(
             "--slow does not fit --scheme ibrmp, where a file is closed when its time is over, and \
              a receiver that says nothing for that time is dropped (--file-timeout)"
@@ -187,6 +193,13 @@ pub fn options(how: &args::Sending, start: StartRule, interrupt: Arc<AtomicBool>
         rate: how.rate,
         file_timeout: how.file_timeout.unwrap_or(defaults.file_timeout),
         files_at_once: how.files_at_once.unwrap_or(defaults.files_at_once),
+        workers: WorkerPlan {
+            receivers_per_worker: how
+                .receivers_per_worker
+                .map_or(defaults.workers.receivers_per_worker, usize::from),
+            workers_max: how.workers.map(usize::from),
+            cpus: how.worker_cpus.clone(),
+        },
         slow: match how.slow.iter().rfind(|(name, _)| name.is_none()) {
             Some((_, rule)) => *rule,
             // A user at a terminal can watch and decide.

@@ -3,7 +3,7 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 30] = [
+const OPTIONS: [(&str, &str); 33] = [
     (setting::ACCEPT, "--name"),
     (setting::COMPARES, "--no-compare"),
     (setting::DATAGRAM, "--datagram"),
@@ -27,6 +27,7 @@ const OPTIONS: [(&str, &str); 30] = [
     (setting::PER_HOST, "--per-host"),
     (setting::PORT, "--port"),
     (setting::REACH, "--reach"),
+    (setting::RECEIVERS_PER_WORKER, "--receivers-per-worker"),
     (setting::RECEIVE_TIMEOUT, "--receive-timeout"),
     (setting::REQUIRED, "--require"),
     (setting::RESERVE, "--reserve"),
@@ -34,6 +35,8 @@ const OPTIONS: [(&str, &str); 30] = [
     (setting::SLOW, "--slow"),
     (setting::START_TIMEOUT, "--start-timeout"),
     (setting::VERIFIED_ONLY, "--accept"),
+    (setting::WORKERS, "--workers"),
+    (setting::WORKER_CPUS, "--worker-cpus"),
 ];
 
 /// Returns a message of the library with each name of a setting replaced by its option.

@@ -398,7 +398,21 @@ fn what_does_not_fit_is_refused() {
         &[file, "--scheme", "ibrmp+blocks"],
         "not a scheme that blocks could change",
     );
-    refused(&[file, "--file-timeout", "1s"], "for --scheme ibrmp alone");
+    for option in [
+        ["--file-timeout", "1s"],
+        ["--receivers-per-worker", "3"],
+        ["--workers", "3"],
+        ["--worker-cpus", "0"],
+    ] {
+        refused(
+            &[&[file], &option[..]].concat(),
+            &format!("{} is for --scheme ibrmp alone", option[0]),
+        );
+    }
+    with(
+        &["--worker-cpus", "1023"],
+        "CPU 1023 that this process may use; it may use",
+    );
     refused(
         &[directory.to_str().unwrap(), "--scheme", "ibrmp"],
         "is a directory",

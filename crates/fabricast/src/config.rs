@@ -15,7 +15,7 @@ pub use crate::bootstrap::announce::Offer;
 use fabricast_proto::Scheme;
 use fabricast_proto::scheme::FeedbackTopology;
 
-use crate::bootstrap::{self, PreSharedKey};
+use crate::bootstrap::{self, PreSharedKey, WorkerPlan};
 use crate::error::{Error, NetworkError};
 use crate::interface::Interface;
 use crate::object::{Received, Selection};
@@ -325,6 +325,8 @@ pub struct SendOptions {
     pub file_timeout: Duration,
     /// With P3's protocol: files that are open at once, 1 to [`FILES_AT_ONCE_MAX`].
     pub files_at_once: u16,
+    /// The threads that serve receivers.
+    pub workers: WorkerPlan,
     /// How long a receiver may keep the others waiting.
     pub patience: Duration,
     /// Whether to announce the transfer, so that receivers need no address.
@@ -362,6 +364,7 @@ impl Default for SendOptions {
             late: Late::Admit,
             file_timeout: Duration::from_secs(60),
             files_at_once: 128,
+            workers: WorkerPlan::default(),
             patience: Duration::from_secs(10),
             announce: true,
             keys: None,

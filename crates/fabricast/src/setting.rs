@@ -55,6 +55,9 @@ pub const PER_HOST: &str = "`SendOptions::per_host`";
 /// Name in messages of [`SendOptions::port`](crate::config::SendOptions::port).
 pub const PORT: &str = "`SendOptions::port`";
 /// Name in messages of
+/// [`WorkerPlan::receivers_per_worker`](crate::bootstrap::WorkerPlan::receivers_per_worker).
+pub const RECEIVERS_PER_WORKER: &str = "`WorkerPlan::receivers_per_worker`";
+/// Name in messages of
 /// [`RecvOptions::receive_timeout`](crate::config::RecvOptions::receive_timeout).
 pub const RECEIVE_TIMEOUT: &str = "`RecvOptions::receive_timeout`";
 /// Name in messages of [`SendOptions::reach`](crate::config::SendOptions::reach).
@@ -69,6 +72,10 @@ pub const SCHEME: &str = "`RecvOptions::scheme`";
 pub const SLOW: &str = "`SendOptions::slow`";
 /// Name in messages of [`RecvOptions::start_timeout`](crate::config::RecvOptions::start_timeout).
 pub const START_TIMEOUT: &str = "`RecvOptions::start_timeout`";
+/// Name in messages of [`WorkerPlan::cpus`](crate::bootstrap::WorkerPlan::cpus).
+pub const WORKER_CPUS: &str = "`WorkerPlan::cpus`";
+/// Name in messages of [`WorkerPlan::workers_max`](crate::bootstrap::WorkerPlan::workers_max).
+pub const WORKERS: &str = "`WorkerPlan::workers_max`";
 /// Name in messages of [`SendOptions::verified_only`](crate::config::SendOptions::verified_only).
 pub const VERIFIED_ONLY: &str = "`SendOptions::verified_only`";
 
@@ -85,7 +92,7 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 30] = [
+pub const ALL: [&str; 33] = [
     ACCEPT,
     COMPARES,
     DATAGRAM,
@@ -109,6 +116,7 @@ pub const ALL: [&str; 30] = [
     PER_HOST,
     PORT,
     REACH,
+    RECEIVERS_PER_WORKER,
     RECEIVE_TIMEOUT,
     REQUIRED,
     RESERVE,
@@ -116,4 +124,6 @@ pub const ALL: [&str; 30] = [
     SLOW,
     START_TIMEOUT,
     VERIFIED_ONLY,
+    WORKERS,
+    WORKER_CPUS,
 ];

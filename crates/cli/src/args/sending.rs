@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use fabricast::bootstrap::Cpus;
 use fabricast::config::{FILES_AT_ONCE_MAX, Slow};
 use fabricast::ibrmp;
 use fabricast::pattern::Pattern;
@@ -96,6 +97,21 @@ pub struct Sending {
         value_parser = clap::value_parser!(u16).range(1..=i64::from(FILES_AT_ONCE_MAX)),
     )]
     pub files_at_once: Option<u16>,
+    /// With --scheme ibrmp: how many receivers a worker serves [default: 8]
+    ///
+    /// A worker is a thread that reads what its receivers lack and sends it by TCP. When all
+    /// workers have so many receivers, another one starts. With a smaller number, more CPUs work at
+    /// once, and a slow read holds up fewer receivers.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub receivers_per_worker: Option<u16>,
+    /// With --scheme ibrmp: most workers [default: as many as there are CPUs]
+    ///
+    /// No receiver is refused for that: those beyond share the workers with the fewest receivers.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub workers: Option<u16>,
+    /// With --scheme ibrmp: bind workers to these CPUs, in turn, such as 0-3,8 [default: any CPU]
+    #[arg(long, value_name = "LIST")]
+    pub worker_cpus: Option<Cpus>,
     /// Checksum in each datagram, against damage by memory or network cards
     ///
     /// The file's hashes prove it in any case. With a checksum only the damaged datagrams are sent

@@ -57,6 +57,11 @@ impl Peer {
     /// A receiver that has sent its hello to the sender at `address`, with `members` replacing the
     /// usual fields. Its window is 16 MiB.
     pub fn hello(address: &str, name: &str, others: Value) -> Peer {
+        Peer::connect(address).greets(name, others)
+    }
+
+    /// Like [`Peer::hello`], on a connection that is there already.
+    pub fn greets(mut self, name: &str, others: Value) -> Peer {
         let mut hello = json!({
             "say": "hello", "version": 6, "name": name, "address": ip("0.0.0.0:4000"),
             "datagram": 1472, "window_bytes": 1u64 << 24,
@@ -64,9 +69,8 @@ impl Peer {
         for (key, value) in others.as_object().unwrap() {
             hello[key] = value.clone();
         }
-        let mut peer = Peer::connect(address);
-        peer.say(hello);
-        peer
+        self.say(hello);
+        self
     }
 
     /// Sends a message.

@@ -1,9 +1,16 @@
-//! The source that the rendezvous reads damaged parts of packs from.
+//! The sources that workers read: damaged parts of packs, and files of P3's protocol.
 
 use super::message::Need;
 use crate::object::PackIndex;
 
-/// The source of damaged parts. A thread that does nothing else calls [`Blocks::answer`].
+/// The source of the bytes of a DATA message of a reliable channel. A worker reads it.
+pub trait Payload: Send + Sync {
+    /// Reads bytes from `offset` on. If that fails, the source remembers it: the message goes in
+    /// any case, with any bytes.
+    fn read(&self, offset: u64, into: &mut [u8]);
+}
+
+/// The source of damaged parts. Workers call [`Blocks::answer`].
 pub trait Blocks: Send + Sync {
     /// Appends what `need` requests, which exists. The error is one of the source.
     fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String>;

@@ -123,7 +123,7 @@ impl Control {
     /// Sends a frame by the reliable channel. Blocks only if the sender reads nothing at all.
     pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
         let mut out = Vec::new();
-        frame::put_ibrmp(&mut out, frame, &[]);
+        frame::put_ibrmp(&mut out, frame, 0);
         self.stream.write_all(&out)
     }
 

@@ -102,13 +102,13 @@ pub fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, BULK, bytes);
 }
 
-/// Appends a frame of a reliable channel, with the bytes of its file if it is a DATA message.
-pub fn put_ibrmp(out: &mut Vec<u8>, frame: &ibrmp::Frame, payload: &[u8]) {
+/// Appends a frame of a reliable channel, up to its payload. The caller appends that: the bytes of
+/// a DATA message, `payload` in number, or nothing.
+pub fn put_ibrmp(out: &mut Vec<u8>, frame: &ibrmp::Frame, payload: usize) {
     let mut header = Vec::with_capacity(ibrmp::HEADER_LEN);
     frame.encode(&mut header);
-    put_head(out, IBRMP, header.len() + payload.len());
+    put_head(out, IBRMP, header.len() + payload);
     out.extend_from_slice(&header);
-    out.extend_from_slice(payload);
 }
 
 /// Parses a message.

@@ -4,9 +4,9 @@
 //! Each receiver opens one connection and keeps it open. The connection carries which receivers
 //! take part, what is sent and how (`message`), what proves the data (the root of the hash list),
 //! and blocks that arrived damaged (bulk fallback). When the connection closes, the other end
-//! learns that a process was killed. [`Rendezvous`] is the sender's end: one thread for all
-//! receivers. [`Control`] is a receiver's end. [`announce`] lets a receiver find a sender without
-//! an address.
+//! learns that a process was killed. [`Rendezvous`] is the sender's end: one thread hears all
+//! receivers, and workers serve them. [`Control`] is a receiver's end. [`announce`] lets a receiver
+//! find a sender without an address.
 //!
 //! Whatever comes from the network is hostile until it is checked:
 //!
@@ -23,27 +23,31 @@
 
 mod acceptor;
 pub mod announce;
-mod block_server;
 mod blocks;
 mod control;
+mod cpus;
 mod event;
 pub mod frame;
 mod listening;
 pub mod message;
+mod output;
 mod peer;
 pub mod psk;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 pub use acceptor::pending_max;
 pub(crate) use acceptor::{Acceptor, Incoming, Pending, set_up};
-pub use blocks::Blocks;
+pub use blocks::{Blocks, Payload};
 pub use control::{Control, Heard, connect, connect_found};
+pub use cpus::Cpus;
 pub use event::{Event, PeerKey};
 pub use peer::NEEDS_MAX;
 pub use psk::PreSharedKey;
-pub use rendezvous::Rendezvous;
+pub use rendezvous::{ChannelFrame, Rendezvous};
+pub use workers::WorkerPlan;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};

@@ -1,13 +1,13 @@
 //! One control connection at the sender: what the peer may say, how much of it is taken at once,
-//! and what waits to be written to the peer.
+//! and which thread writes to the peer.
 //!
 //! Whatever the peer does, one call reads, takes and writes a bounded amount. What is left waits
 //! for the next turn, after all other connections.
 
-use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use fabricast_proto::ibrmp;
@@ -17,36 +17,16 @@ use super::blocks::Blocks;
 use super::event::{Event, PeerKey};
 use super::frame::{self, Kind};
 use super::message::{Greeting, Need, ToSender, VERSION};
+use super::output::{CALLS, Gone, Output, broken};
 use crate::object::{BLOCK, pieces};
 
 /// Messages of one peer that are taken in one turn; an honest peer sends one or two.
 pub const MESSAGES: usize = 16;
-/// Reads and writes of one connection in one turn.
-const CALLS: usize = 8;
-/// Bytes of messages that may wait for one receiver that does not read.
-const BACKLOG: usize = 4 << 20;
-
 /// Requests of one receiver that may wait for their answers.
 pub const NEEDS_MAX: usize = 16;
 /// Requests of one receiver for each block and each header, on average at most. An honest receiver
 /// sends three: for the hashes of the block's pieces, for some pieces, and for the whole block.
 const NEEDS_PER_BLOCK: u64 = 4;
-
-/// Why a connection ends.
-#[derive(Debug)]
-pub enum Gone {
-    /// The connection is closed or broken.
-    Broken(String),
-    /// The peer says what it must not say, or must not say now; it is told so.
-    Wrong(String),
-    /// The peer has said hello in a way that this version cannot read; it is told so.
-    Unreadable {
-        /// Name of the receiver; empty if it is unreadable, too.
-        name: String,
-        /// Why it is refused.
-        reason: String,
-    },
-}
 
 /// What a peer has sent.
 enum Input {
@@ -54,9 +34,19 @@ enum Input {
     Frame(ibrmp::Frame),
 }
 
+/// The thread that writes to a connection.
+pub enum Writer {
+    /// The control thread, which has what waits to be written.
+    Control(Output),
+    /// The worker with this number.
+    Worker(usize),
+}
+
 /// A control connection.
 pub struct Peer {
-    pub stream: TcpStream,
+    pub stream: Arc<TcpStream>,
+    /// The thread that writes to it.
+    pub writer: Writer,
     /// Where it connects from.
     pub address: SocketAddr,
     local: SocketAddr,
@@ -74,22 +64,23 @@ pub struct Peer {
     /// Whether messages may be left in `input`.
     more: bool,
     input: Vec<u8>,
-    output: VecDeque<Arc<[u8]>>,
-    /// Bytes of the first frame of `output` that are written.
-    written: usize,
-    /// Requests that are not being read yet.
-    needs: VecDeque<Need>,
+    /// Requests that the worker has not been told of yet.
+    pub needs: Vec<Need>,
     /// Number of requests so far.
     needed: u64,
-    /// Whether a request is being read.
-    reading: bool,
+    /// Number of requests that the worker has begun to answer.
+    begun: Arc<AtomicU64>,
 }
 
 impl Peer {
     /// Creates a pending connection.
     pub fn new(incoming: Incoming) -> Peer {
+        let stream = Arc::new(incoming.stream);
+        let output = Output::new(stream.clone());
         Peer {
-            stream: incoming.stream,
+            stream,
+            begun: output.begun(),
+            writer: Writer::Control(output),
             address: incoming.address,
             local: incoming.local,
             since: Instant::now(),
@@ -100,21 +91,22 @@ impl Peer {
             ended: false,
             more: false,
             input: Vec::new(),
-            output: VecDeque::new(),
-            written: 0,
-            needs: VecDeque::new(),
+            needs: Vec::new(),
             needed: 0,
-            reading: false,
         }
     }
 
-    /// Takes nothing more from the peer, and closes when everything is written.
+    /// Takes nothing more from the peer. The thread that writes closes the connection when
+    /// everything is written.
     pub fn close(&mut self) {
         self.closing = true;
         self.since = Instant::now();
-        self.needs = VecDeque::new();
+        self.needs = Vec::new();
         self.more = false;
         self.input = Vec::new();
+        if let Writer::Control(output) = &mut self.writer {
+            output.close();
+        }
     }
 
     /// Whether the connection uses a descriptor without a place in the transfer: its peer has not
@@ -128,38 +120,14 @@ impl Peer {
         self.more
     }
 
-    /// Whether it must be served when its socket takes bytes.
+    /// Whether the control thread has something to write to it.
     pub fn has_output(&self) -> bool {
-        !self.output.is_empty() || !self.reading && !self.needs.is_empty()
+        matches!(&self.writer, Writer::Control(output) if output.has_output())
     }
 
-    /// The next thing to read for the peer, if anything. It is one thing at a time, and only when
-    /// everything has been written, so that little waits for a receiver that does not read.
-    pub fn job(&mut self) -> Option<Need> {
-        if self.reading || self.closing || !self.output.is_empty() {
-            return None;
-        }
-        let job = self.needs.pop_front()?;
-        self.reading = true;
-        Some(job)
-    }
-
-    /// Takes what was read for the peer.
-    pub fn answered(&mut self, frame: Arc<[u8]>) {
-        self.reading = false;
-        if !self.closing {
-            self.output.push_back(frame);
-        }
-    }
-
-    /// Queues a frame behind what waits to be written; false if too much waits already.
-    pub fn put(&mut self, frame: Arc<[u8]>) -> bool {
-        let waiting: usize = self.output.iter().map(|f| f.len()).sum();
-        let fits = waiting - self.written + frame.len() <= BACKLOG;
-        if fits {
-            self.output.push_back(frame);
-        }
-        fits
+    /// Whether everything was written to it before it closes.
+    pub fn is_told(&self) -> bool {
+        matches!(&self.writer, Writer::Control(output) if output.is_done())
     }
 
     /// Reads, takes and writes bounded amounts; events go to `tell`.
@@ -183,7 +151,7 @@ impl Peer {
             };
             event.map(&mut *tell);
         }
-        self.flush()?;
+        self.flush(blocks)?;
         match self.ended && !self.more {
             true => Err(Gone::Broken("its connection was closed".into())),
             false => Ok(()),
@@ -198,7 +166,7 @@ impl Peer {
             if self.input.len() >= frame::HEAD + frame::REQUEST_MAX {
                 break;
             }
-            match self.stream.read(&mut piece) {
+            match (&*self.stream).read(&mut piece) {
                 Ok(0) => {
                     self.ended = true;
                     break;
@@ -260,42 +228,27 @@ impl Peer {
                 if !exists(&need, blocks) {
                     return wrong("it asked for what it cannot have".into());
                 }
+                let waiting = self.needed - self.begun.load(Ordering::Relaxed);
                 self.needed += 1;
-                if self.needs.len() >= NEEDS_MAX {
+                if waiting >= NEEDS_MAX as u64 {
                     return wrong(format!("it asked for more than {NEEDS_MAX} things at once"));
                 }
                 if self.needed > NEEDS_PER_BLOCK * blocks.parts() {
                     return wrong("it asked for the same things again and again".into());
                 }
-                self.needs.push_back(need);
+                self.needs.push(need);
                 Ok(None)
             }
             (message, true) => Ok(Some(Event::Said { peer, message })),
         }
     }
 
-    /// Writes what the socket takes.
-    pub fn flush(&mut self) -> Result<(), Gone> {
-        for _ in 0..CALLS {
-            let Some(first) = self.output.front() else {
-                break;
-            };
-            match self.stream.write(&first[self.written..]) {
-                Ok(n) => self.written += n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(broken(e)),
-            }
-            if self.written == first.len() {
-                self.output.pop_front();
-                self.written = 0;
-            }
+    /// Writes what the socket takes, if the control thread writes to it.
+    pub fn flush(&mut self, blocks: &dyn Blocks) -> Result<(), Gone> {
+        match &mut self.writer {
+            Writer::Control(output) => output.flush(blocks),
+            Writer::Worker(_) => Ok(()),
         }
-        if self.output.is_empty() && self.closing {
-            // The peer sees the end, reads what it has, and closes; then the sender closes.
-            let _ = self.stream.shutdown(std::net::Shutdown::Write);
-        }
-        Ok(())
     }
 }
 
@@ -338,8 +291,4 @@ fn exists(need: &Need, blocks: &dyn Blocks) -> bool {
     let once = need.pieces.is_sorted_by(|a, b| a < b);
     let either = !need.hashes || need.pieces.is_empty();
     whole > 0 && there && once && either
-}
-
-fn broken(e: io::Error) -> Gone {
-    Gone::Broken(format!("its connection broke: {e}"))
 }

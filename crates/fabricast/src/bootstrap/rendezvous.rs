@@ -1,29 +1,30 @@
 //! The sender's end of all control connections: one thread, `poll`, no state of the transfer.
 //!
 //! The thread parses and checks frames and tells the transfer what receivers say. The transfer
-//! decides. Another thread (`block_server`) answers requests for damaged blocks from the source
-//! itself. A connection costs its socket and what waits to be written to it: at most one block, and
-//! the few messages of a transfer.
+//! decides. Other threads ([`super::workers`]) read what receivers may request, and write to their
+//! connections. A connection costs its socket and what waits to be written to it: at most one
+//! block, and the few messages of a transfer.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fabricast_proto::ibrmp::{Frame, HEADER_LEN};
+use fabricast_proto::ibrmp::Frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::acceptor::{Acceptor, LINGER, Pending};
-use super::block_server::{Answer, BlockServer};
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Payload};
 use super::event::{Event, PeerKey};
 use super::frame;
 use super::message::ToReceiver;
-use super::peer::{Gone, Peer};
+use super::output::{Gone, Item};
+use super::peer::{Peer, Writer};
+use super::workers::{Order, Report, WorkerCounts, WorkerPlan, Workers};
 use crate::waker::Waker;
 
 /// How long one turn waits at most.
@@ -50,13 +51,26 @@ enum Command {
         /// What these receivers may do from now on.
         grant: Grant,
     },
+    /// Frames of reliable channels.
+    Send(Vec<ChannelFrame>),
     Close(PeerKey),
     End,
+}
+
+/// A frame for the reliable channel of a peer.
+pub struct ChannelFrame {
+    /// The peer.
+    pub peer: PeerKey,
+    /// The frame.
+    pub frame: Frame,
+    /// Where its bytes come from, if it is a DATA message.
+    pub payload: Option<Arc<dyn Payload>>,
 }
 
 /// The sender's end of all control connections.
 pub struct Rendezvous {
     address: SocketAddr,
+    worker_counts: WorkerCounts,
     /// `None` only during `drop`.
     events: Option<Receiver<Event>>,
     commands: Sender<Command>,
@@ -66,11 +80,12 @@ pub struct Rendezvous {
 
 impl Rendezvous {
     /// Listens on one port at these addresses, or at all addresses (IPv4 and IPv6) if there are
-    /// none. Wakes `waker` when there is an event.
+    /// none. `plan` says which workers serve the receivers. Wakes `waker` when there is an event.
     pub fn open(
         addresses: &[SocketAddr],
         port: u16,
         blocks: Arc<dyn Blocks>,
+        plan: WorkerPlan,
         waker: Waker,
     ) -> io::Result<Rendezvous> {
         let acceptor = Acceptor::open(addresses, port)?;
@@ -78,8 +93,10 @@ impl Rendezvous {
         let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();
         let wake = Waker::new()?;
+        let workers = Workers::start(plan, blocks.clone(), wake.clone())?;
+        let worker_counts = workers.counts();
         let mut server = Server {
-            block_server: BlockServer::start(blocks.clone(), wake.clone())?,
+            workers,
             acceptor,
             wake: wake.clone(),
             commands: told,
@@ -96,6 +113,7 @@ impl Rendezvous {
             .spawn(move || while server.turn() {})?;
         Ok(Rendezvous {
             address,
+            worker_counts,
             events: Some(events),
             commands,
             waker: wake,
@@ -137,16 +155,16 @@ impl Rendezvous {
         });
     }
 
-    /// Sends a frame by the reliable channel of a peer, with the bytes of its file if it is a DATA
-    /// message; does nothing if the peer is gone.
-    pub fn send(&self, peer: PeerKey, frame: &Frame, payload: &[u8]) {
-        let mut bytes = Vec::with_capacity(HEADER_LEN + payload.len() + frame::HEAD);
-        frame::put_ibrmp(&mut bytes, frame, payload);
-        self.command(Command::Say {
-            to: vec![peer],
-            frame: bytes.into(),
-            grant: Grant::Nothing,
-        });
+    /// Sends frames by the reliable channels of peers; does nothing for a peer that is gone.
+    pub fn send(&self, frames: Vec<ChannelFrame>) {
+        if !frames.is_empty() {
+            self.command(Command::Send(frames));
+        }
+    }
+
+    /// The number of frames of reliable channels that each worker has sent.
+    pub fn sent_by_workers(&self) -> Vec<u64> {
+        self.worker_counts.values()
     }
 
     /// Closes a connection when everything queued has been written. No `Lost` event follows.
@@ -186,7 +204,7 @@ struct Server {
     events: SyncSender<Event>,
     waker: Waker,
     blocks: Arc<dyn Blocks>,
-    block_server: BlockServer,
+    workers: Workers,
     peers: BTreeMap<u64, Peer>,
     next: u64,
     pending: u64,
@@ -234,9 +252,10 @@ impl Server {
         while let Ok(command) = self.commands.try_recv() {
             self.obey(command);
         }
-        while let Some((key, answer)) = self.block_server.done() {
-            self.answered(key, answer);
+        while let Some((key, report)) = self.workers.report() {
+            self.reported(key, report);
         }
+        self.workers.ring();
         for (i, key) in keys.iter().enumerate() {
             if ready[1 + i] || self.peers.get(key).is_some_and(Peer::is_waiting) {
                 self.serve(*key);
@@ -246,6 +265,7 @@ impl Server {
             self.accept();
         }
         self.expire();
+        self.workers.ring();
         true
     }
 
@@ -253,12 +273,22 @@ impl Server {
         match command {
             Command::Say { to, frame, grant } => {
                 for PeerKey(key) in to {
-                    self.put(key, frame.clone(), grant);
+                    self.grant(key, grant);
+                    self.put(key, Item::Frame(frame.clone()));
+                }
+            }
+            Command::Send(frames) => {
+                for frame in frames {
+                    let PeerKey(key) = frame.peer;
+                    self.put(key, Item::Channel(frame.frame, frame.payload));
                 }
             }
             Command::Close(PeerKey(key)) => {
                 if let Some(peer) = self.peers.get_mut(&key) {
                     peer.close();
+                    if let Writer::Worker(worker) = peer.writer {
+                        self.workers.order(worker, key, Order::Close);
+                    }
                     self.serve(key);
                 }
             }
@@ -272,19 +302,44 @@ impl Server {
         }
     }
 
-    fn put(&mut self, key: u64, frame: Arc<[u8]>, grant: Grant) {
-        let Some(peer) = self.peers.get_mut(&key) else {
+    /// Lets a peer do more. Before it can request bytes, a worker takes over what is written to it.
+    fn grant(&mut self, key: u64, grant: Grant) {
+        let Some(peer) = self.peers.get_mut(&key).filter(|peer| !peer.closing) else {
             return;
         };
-        if peer.closing {
-            return; // it has been told why; writing more would break what it still reads
-        }
         peer.proving |= grant == Grant::Proving;
         peer.has_channel |= grant == Grant::Channel;
-        if !peer.put(frame) {
-            self.lose(key, "it reads nothing of what it is told".into());
-        } else if let Err(gone) = peer.flush() {
+        if grant != Grant::Nothing && matches!(peer.writer, Writer::Control(_)) {
+            let worker = self.workers.assign();
+            let writer = std::mem::replace(&mut peer.writer, Writer::Worker(worker));
+            if let Writer::Control(output) = writer {
+                self.workers.order(worker, key, Order::Begin(output));
+            }
+        }
+    }
+
+    /// Writes something to a peer, behind what waits already.
+    fn put(&mut self, key: u64, item: Item) {
+        let queued = self.queue(key, item);
+        let peer = self.peers.get_mut(&key);
+        let written = queued.and_then(|()| peer.map_or(Ok(()), |peer| peer.flush(&*self.blocks)));
+        if let Err(gone) = written {
             self.gone(key, gone);
+        }
+    }
+
+    /// Queues something that is written to a peer.
+    fn queue(&mut self, key: u64, item: Item) -> Result<(), Gone> {
+        // To a peer that was told why it is closed, more would break what it still reads.
+        let Some(peer) = self.peers.get_mut(&key).filter(|peer| !peer.closing) else {
+            return Ok(());
+        };
+        match &mut peer.writer {
+            Writer::Control(output) => output.put(item),
+            Writer::Worker(worker) => {
+                self.workers.order(*worker, key, Order::Put(item));
+                Ok(())
+            }
         }
     }
 
@@ -316,41 +371,45 @@ impl Server {
         }
     }
 
-    /// Queues the next thing to read for a receiver.
+    /// Passes a receiver's requests on to its worker.
     fn feed(&mut self, key: u64) {
-        if let Some(job) = self.peers.get_mut(&key).and_then(Peer::job) {
-            self.block_server.queue(key, job);
+        if let Some(peer) = self.peers.get_mut(&key)
+            && let Writer::Worker(worker) = peer.writer
+        {
+            for need in std::mem::take(&mut peer.needs) {
+                self.workers.order(worker, key, Order::Need(need));
+            }
         }
     }
 
-    /// Passes on what was read for a receiver.
-    fn answered(&mut self, key: u64, answer: Answer) {
+    /// Handles what a worker tells of a connection.
+    fn reported(&mut self, key: u64, report: Report) {
         let Some(peer) = self.peers.get_mut(&key) else {
             return;
         };
-        let flushed = match answer {
-            Ok(frame) => {
-                peer.answered(frame);
-                peer.flush()
+        match report {
+            // It has been told of another rule that it broke.
+            Report::Gone(Gone::Wrong(_)) if peer.closing => {}
+            Report::Gone(gone) => self.gone(key, gone),
+            Report::Done(output) => {
+                if let Writer::Worker(worker) = peer.writer {
+                    self.workers.release(worker);
+                }
+                peer.writer = Writer::Control(output);
             }
-            Err(reason) => Err(Gone::Wrong(reason)),
-        };
-        match flushed {
-            Ok(()) => self.feed(key),
-            Err(gone) => self.gone(key, gone),
         }
     }
 
     /// Ends a connection; a peer that broke a rule is told so if it has said hello.
     fn gone(&mut self, key: u64, gone: Gone) {
         let told = self.peers.get_mut(&key).filter(|peer| !peer.closing);
-        let (peer, reason, event) = match (gone, told) {
+        let (reason, event) = match (gone, told) {
             (Gone::Wrong(reason), Some(peer)) if peer.known => {
                 let lost = Event::Lost {
                     peer: PeerKey(key),
                     reason: reason.clone(),
                 };
-                (peer, reason, lost)
+                (reason, lost)
             }
             (Gone::Unreadable { name, reason }, Some(peer)) => {
                 let refused = Event::Refused {
@@ -361,13 +420,15 @@ impl Server {
                     address: peer.address,
                     reason: reason.clone(),
                 };
-                (peer, reason, refused)
+                (reason, refused)
             }
             (Gone::Unreadable { reason, .. } | Gone::Broken(reason) | Gone::Wrong(reason), _) => {
                 return self.lose(key, reason);
             }
         };
-        peer.put(framed(&ToReceiver::Refused { reason }));
+        let refused = framed(&ToReceiver::Refused { reason });
+        // If that fails, the connection closes without it.
+        let _ = self.queue(key, Item::Frame(refused));
         self.tell(event);
         self.obey(Command::Close(PeerKey(key)));
     }
@@ -376,6 +437,12 @@ impl Server {
         let Some(peer) = self.peers.remove(&key) else {
             return;
         };
+        if let Writer::Worker(worker) = peer.writer {
+            self.workers.order(worker, key, Order::Drop);
+            self.workers.release(worker);
+            // The worker may be reading, and keep the connection for so long.
+            let _ = peer.stream.shutdown(Shutdown::Both);
+        }
         if peer.closing {
             return; // neither end had anything more to say
         }
@@ -405,6 +472,6 @@ fn pending(peers: &BTreeMap<u64, Peer>) -> impl Iterator<Item = Pending> + Clone
         key: *key,
         since: peer.since,
         is_closing: peer.closing,
-        is_told: peer.closing && !peer.has_output(),
+        is_told: peer.is_told(),
     })
 }

@@ -1,14 +1,23 @@
 //! Tests of the rendezvous over real sockets, with hostile peers.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::message::{Announced, Hello, Need, ToReceiver, ToSender, VERSION};
-use super::{Blocks, Event, NEEDS_MAX, Rendezvous, frame};
+use fabricast_proto::ibrmp::{self, Frame};
+use socket2::SockRef;
+
+use super::frame::Kind;
+use super::message::{Announced, Channel, Hello, Need, ToReceiver, ToSender, VERSION};
+use super::output::{Item, Output};
+use super::workers::{Order, Report, Workers};
+use super::{
+    Blocks, ChannelFrame, Event, NEEDS_MAX, Payload, PeerKey, Rendezvous, WorkerPlan, frame,
+};
 use crate::object::{BLOCK, PIECE};
 use crate::waker::Waker;
 
@@ -62,9 +71,17 @@ fn announced() -> ToReceiver {
     })
 }
 
-fn open() -> Rendezvous {
+fn open_with(blocks: Arc<dyn Blocks>) -> Rendezvous {
+    open_by(WorkerPlan::default(), blocks)
+}
+
+fn open_by(plan: WorkerPlan, blocks: Arc<dyn Blocks>) -> Rendezvous {
     let here = (Ipv4Addr::LOCALHOST, 0).into();
-    Rendezvous::open(&[here], 0, Arc::new(Nothing), Waker::new().unwrap()).unwrap()
+    Rendezvous::open(&[here], 0, blocks, plan, Waker::new().unwrap()).unwrap()
+}
+
+fn open() -> Rendezvous {
+    open_with(Arc::new(Nothing))
 }
 
 fn framed(message: &ToSender) -> Vec<u8> {
@@ -106,13 +123,18 @@ fn until_hello(rendezvous: &Rendezvous, name: &str) -> (super::PeerKey, usize) {
     panic!("{name} is not heard");
 }
 
+/// Receives the next message, whatever bulk bytes come before it.
 fn hear(stream: &mut TcpStream) -> ToReceiver {
-    let mut head = [0; frame::HEAD];
-    stream.read_exact(&mut head).unwrap();
-    let (_, len) = frame::head(head, frame::TO_RECEIVER).unwrap();
-    let mut bytes = vec![0; len];
-    stream.read_exact(&mut bytes).unwrap();
-    frame::message(&bytes).unwrap()
+    loop {
+        let mut head = [0; frame::HEAD];
+        stream.read_exact(&mut head).unwrap();
+        let (kind, len) = frame::head(head, frame::TO_RECEIVER).unwrap();
+        let mut bytes = vec![0; len];
+        stream.read_exact(&mut bytes).unwrap();
+        if kind == Kind::Message {
+            return frame::message(&bytes).unwrap();
+        }
+    }
 }
 
 #[test]
@@ -233,9 +255,8 @@ fn nothing_is_mended_before_a_pack_is_announced() {
 /// request blocks.
 fn proving() -> (Rendezvous, Sender<()>, TcpStream) {
     let (tell, told) = channel();
-    let here = (Ipv4Addr::LOCALHOST, 0).into();
     let disk = Arc::new(Slow(Mutex::new(told)));
-    let rendezvous = Rendezvous::open(&[here], 0, disk, Waker::new().unwrap()).unwrap();
+    let rendezvous = open_with(disk);
     let mut stream = connect(&rendezvous, &hello("needy"));
     let (peer, _) = until_hello(&rendezvous, "needy");
     rendezvous.say_all([peer], &announced());
@@ -284,8 +305,6 @@ fn nobody_needs_what_there_is_not_or_too_much_of_it() {
         (need(10, false, &[2]), "cannot have"),
         (need(0, false, &[5, 5]), "cannot have"),
         (need(0, true, &[5]), "cannot have"),
-        // One request is being read.
-        (need(0, true, &[]).repeat(NEEDS_MAX + 2), "at once"),
     ];
     for (asked, why) in cases {
         let (_rendezvous, _disk, mut needy) = proving();
@@ -295,6 +314,17 @@ fn nobody_needs_what_there_is_not_or_too_much_of_it() {
             other => panic!("{other:?}"),
         }
     }
+    // One request may be read already. Its answer comes before the refusal then.
+    let (rendezvous, disk, mut needy) = proving();
+    let asked = need(0, true, &[]).repeat(NEEDS_MAX + 2);
+    needy.write_all(&asked).unwrap();
+    let lost = rendezvous.event_until(Instant::now() + SOON);
+    let Some(Event::Lost { reason: lost, .. }) = lost else {
+        panic!("{lost:?}");
+    };
+    assert!(lost.contains("at once"), "{lost}");
+    disk.send(()).unwrap();
+    assert_eq!(hear(&mut needy), ToReceiver::Refused { reason: lost });
     // Eleven blocks and the header, each four times.
     let (_rendezvous, disk, mut needy) = proving();
     for _ in 0..4 * 12 {
@@ -307,6 +337,186 @@ fn nobody_needs_what_there_is_not_or_too_much_of_it() {
         ToReceiver::Refused { reason } => assert!(reason.contains("again and again"), "{reason}"),
         other => panic!("{other:?}"),
     }
+}
+
+/// A file whose byte at each offset is known, which counts its reads.
+#[derive(Default)]
+struct Counted(AtomicUsize);
+
+impl Payload for Counted {
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        into.fill(offset as u8);
+    }
+}
+
+/// A DATA message of `len` bytes at `offset`.
+fn data(offset: u64, len: u32) -> Frame {
+    Frame::Message(ibrmp::Message {
+        fd: ibrmp::Fd(0),
+        file: ibrmp::FileId(1),
+        body: ibrmp::Body::Data { offset, len },
+    })
+}
+
+/// Receives a DATA message, and checks that it is this one with its bytes.
+fn hear_data(stream: &mut TcpStream, expected: &Frame) {
+    let mut head = [0; frame::HEAD];
+    stream.read_exact(&mut head).unwrap();
+    let (kind, len) = frame::head(head, frame::TO_RECEIVER).unwrap();
+    assert_eq!(kind, Kind::Ibrmp);
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).unwrap();
+    let (frame, payload) = ibrmp::decode(&bytes).unwrap();
+    assert_eq!(frame, *expected);
+    let Frame::Message(ibrmp::Message {
+        body: ibrmp::Body::Data { offset, .. },
+        ..
+    }) = frame
+    else {
+        panic!("{frame:?}");
+    };
+    assert!(payload.iter().all(|byte| *byte == offset as u8));
+}
+
+fn channel_message() -> ToReceiver {
+    ToReceiver::Channel(Channel {
+        open: vec![],
+        next: 1,
+        slots: 1,
+        messages: 32,
+        batch: 16,
+    })
+}
+
+/// Receivers with a reliable channel, at a sender whose workers have so many receivers each.
+fn with_channels(each: usize, names: &[&str]) -> (Rendezvous, Vec<(TcpStream, PeerKey)>) {
+    let plan = WorkerPlan {
+        receivers_per_worker: each,
+        workers_max: Some(9),
+        ..WorkerPlan::default()
+    };
+    let rendezvous = open_by(plan, Arc::new(Nothing));
+    let peers = names.iter().map(|name| with_channel(&rendezvous, name));
+    let peers = peers.collect();
+    (rendezvous, peers)
+}
+
+fn with_channel(rendezvous: &Rendezvous, name: &str) -> (TcpStream, PeerKey) {
+    let mut stream = connect(rendezvous, &hello(name));
+    let (peer, _) = until_hello(rendezvous, name);
+    rendezvous.say(peer, channel_message());
+    assert_eq!(hear(&mut stream), channel_message());
+    (stream, peer)
+}
+
+fn sending(peer: PeerKey, frame: Frame, payload: &Arc<Counted>) -> ChannelFrame {
+    let payload = Some(payload.clone() as Arc<dyn Payload>);
+    ChannelFrame {
+        peer,
+        frame,
+        payload,
+    }
+}
+
+/// What waits for a connection whose socket takes little, and its other end.
+fn small_output() -> (Output, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    reader.set_read_timeout(Some(SOON)).unwrap();
+    let stream = listener.accept().unwrap().0;
+    let small = SockRef::from(&stream).set_send_buffer_size(1 << 16);
+    small.and(stream.set_nonblocking(true)).unwrap();
+    (Output::new(Arc::new(stream)), reader)
+}
+
+/// One receiver reads nothing, and another one of the same worker gets everything at once. Bytes of
+/// the file are read when they can leave, and everything keeps its order.
+#[test]
+fn a_receiver_that_reads_nothing_holds_up_no_other_of_its_worker() {
+    let wake = Waker::new().unwrap();
+    let mut workers =
+        Workers::start(WorkerPlan::default(), Arc::new(Nothing), wake.clone()).unwrap();
+    let said: Arc<[u8]> = framed(&ToSender::Working { done: 7 }).into();
+    let len = 60_000;
+    let mut connections = Vec::new();
+    for key in 0..2 {
+        let (output, reader) = small_output();
+        let file = Arc::new(Counted::default());
+        let worker = workers.assign();
+        assert_eq!(worker, 0);
+        workers.order(worker, key, Order::Begin(output));
+        for offset in 0..60 {
+            let payload = Some(file.clone() as Arc<dyn Payload>);
+            let item = Item::Channel(data(offset, len), payload);
+            workers.order(worker, key, Order::Put(item));
+        }
+        workers.order(worker, key, Order::Put(Item::Frame(said.clone())));
+        workers.order(worker, key, Order::Close);
+        connections.push((reader, file));
+    }
+    workers.ring();
+    let mut read_by_idle = usize::MAX;
+    for key in [1, 0] {
+        let (reader, file) = &mut connections[key];
+        for offset in 0..60 {
+            hear_data(reader, &data(offset, len));
+        }
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, *said);
+        assert_eq!(file.0.load(Ordering::Relaxed), 60);
+        if key == 1 {
+            read_by_idle = connections[0].1.0.load(Ordering::Relaxed);
+        }
+        wake.wait(Some(SOON)).unwrap();
+        let Some((done, Report::Done(_))) = workers.report() else {
+            panic!("the worker has not written everything");
+        };
+        assert_eq!(done, key as u64);
+    }
+    assert!(
+        read_by_idle < 40,
+        "{read_by_idle} of 60 were read, and nobody takes them"
+    );
+    assert_eq!(workers.counts().values(), [120]);
+}
+
+/// A receiver that reads nothing at all is given up before too much waits for it.
+#[test]
+fn not_too_much_waits_for_a_receiver_that_reads_nothing() {
+    let (rendezvous, peers) = with_channels(1, &["idle"]);
+    let payload = Arc::new(Counted::default());
+    // Far more than may wait and a socket takes together.
+    let frames = (0..2000).map(|n| sending(peers[0].1, data(n, ibrmp::DATA_MAX), &payload));
+    rendezvous.send(frames.collect());
+    let lost = rendezvous.event_until(Instant::now() + SOON);
+    let Some(Event::Lost { reason, .. }) = lost else {
+        panic!("{lost:?}");
+    };
+    assert!(reason.contains("reads nothing"), "{reason}");
+}
+
+/// The place of a receiver that has gone is free for the next one, at the same worker.
+#[test]
+fn places_at_workers_are_used_again() {
+    let (rendezvous, mut peers) = with_channels(1, &["a", "b", "c"]);
+    assert_eq!(rendezvous.sent_by_workers().len(), 3);
+    // One goes by itself, one is dismissed.
+    drop(peers.remove(0));
+    let lost = rendezvous.event_until(Instant::now() + SOON);
+    assert!(matches!(lost, Some(Event::Lost { .. })), "{lost:?}");
+    rendezvous.close(peers[0].1);
+    assert_eq!(peers[0].0.read(&mut [0]).unwrap(), 0, "it is closed");
+    drop(peers.remove(0));
+    let payload = Arc::new(Counted::default());
+    for name in ["d", "e"] {
+        let (mut stream, peer) = with_channel(&rendezvous, name);
+        rendezvous.send(vec![sending(peer, data(0, 10), &payload)]);
+        hear_data(&mut stream, &data(0, 10));
+        peers.push((stream, peer));
+    }
+    assert_eq!(rendezvous.sent_by_workers(), [1, 1, 0]);
 }
 
 #[test]

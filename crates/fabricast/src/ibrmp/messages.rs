@@ -89,7 +89,8 @@ fn write(what: &'static str, node: Option<u32>, message: &Message) {
     trace!(what, kind, fd, file, sequence, length, ?node);
 }
 
-fn data_len(message: &Message) -> u64 {
+/// Bytes of a file in a message.
+pub(super) fn data_len(message: &Message) -> u64 {
     match message.body {
         Body::Data { len, .. } => len.into(),
         _ => 0,

@@ -1,5 +1,8 @@
 //! The sender's end: files, multicast, and the answers by reliable channels (spec 7.3, 7.8).
 //!
+//! This is P3's coordinator: it has the machine, multicasts, and judges what comes in. Workers read
+//! the bytes of answers and write them to the connections ([`crate::bootstrap`]).
+//!
 //! Answers go before multicast, so that receivers that lose much do not get ever more behind.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,14 +16,16 @@ use fabricast_proto::ibrmp::{
 use fabricast_proto::{Dest, NodeId, Time};
 
 use super::fingerprint::Sections;
+use super::messages::data_len;
 use super::pace::{Pace, StandBack};
+use super::sent::OpenFile;
 use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD, SentFiles};
 use crate::bootstrap::message::{Channel, Digest, Lacking, Last, ToReceiver};
-use crate::bootstrap::{PeerKey, Rendezvous};
+use crate::bootstrap::{ChannelFrame, Payload, PeerKey, Rendezvous};
 use crate::error::Error;
 use crate::net::Net;
+use crate::object::SourceSet;
 use crate::object::manifest::{Kind, TOP};
-use crate::object::{SourceFile, SourceSet};
 use crate::text::escaped;
 use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
 
@@ -90,7 +95,7 @@ struct Open {
     fd: Fd,
     /// Its number in the set.
     entry: u32,
-    source: SourceFile,
+    source: Arc<OpenFile>,
     len: u64,
     /// The hashes of what has been multicast.
     sections: Sections,
@@ -135,7 +140,7 @@ pub struct FileSender {
     entries: Vec<u32>,
     /// What proves each file that has been multicast to its end.
     fingerprints: BTreeMap<FileId, Fingerprint>,
-    /// The files that have been multicast to their ends, for the thread that reads them again.
+    /// The files that have been multicast to their ends, for the workers.
     sent: Arc<SentFiles>,
     /// Files that could not be read as they were.
     void: BTreeSet<FileId>,
@@ -473,7 +478,7 @@ impl FileSender {
         let file = Open {
             fd,
             entry,
-            source,
+            source: Arc::new(OpenFile::new(id, source, self.sent.clone())),
             len,
             sections: Sections::new(len),
         };
@@ -484,6 +489,8 @@ impl FileSender {
 
     /// Sends what goes by channels. Returns whether there is more, and when a file expires.
     fn answer(&mut self, now: Time, rendezvous: &Rendezvous) -> (bool, Option<Time>) {
+        let mut frames = Vec::new();
+        let mut next = (true, None);
         for _ in 0..ANSWERS {
             let (to, frame) = match self.machine.poll(now) {
                 SenderOutput::Send(to, message) => (to, Frame::Message(message)),
@@ -492,25 +499,41 @@ impl FileSender {
                     self.event(event);
                     continue;
                 }
-                SenderOutput::Wait(expiry) => return (false, expiry),
+                SenderOutput::Wait(expiry) => {
+                    next = (false, expiry);
+                    break;
+                }
             };
             let Some(&key) = self.keys.get(&to) else {
                 continue;
             };
-            let payload = match &frame {
-                Frame::Message(message) => self.read(message),
-                Frame::Ack(_) => Vec::new(),
+            let (len, payload) = match &frame {
+                Frame::Message(message) => (data_len(message), self.payload(message)),
+                Frame::Ack(_) => (0, None),
             };
             if let Some(peer) = self.peers.get_mut(&key) {
-                peer.lacking = peer.lacking.saturating_sub(payload.len() as u64);
+                peer.lacking = peer.lacking.saturating_sub(len);
                 self.messages.sent(peer.node.0, &frame);
             }
-            if !payload.is_empty() {
+            if len > 0 {
                 self.stand_back.answered(now);
             }
-            rendezvous.send(key, &frame, &payload);
+            frames.push(ChannelFrame {
+                peer: key,
+                frame,
+                payload,
+            });
         }
-        (true, None)
+        rendezvous.send(frames);
+        next
+    }
+
+    /// What a worker reads the bytes of a DATA message from.
+    fn payload(&self, message: &Message) -> Option<Arc<dyn Payload>> {
+        match (&message.body, self.open.get(&message.file)) {
+            (Body::Data { .. }, Some(file)) => Some(file.source.clone()),
+            _ => None,
+        }
     }
 
     fn event(&mut self, event: SenderEvent) {
@@ -545,8 +568,7 @@ impl FileSender {
         }
     }
 
-    /// The bytes of a DATA message. A file that cannot be read is given up; then the bytes are
-    /// zeros, which no receiver takes for the file.
+    /// The bytes of a DATA message by multicast. A file that cannot be read is given up.
     fn read(&mut self, message: &Message) -> Vec<u8> {
         let Body::Data { offset, len } = message.body else {
             return Vec::new();
@@ -555,7 +577,7 @@ impl FileSender {
         let Some(file) = self.open.get(&message.file) else {
             return bytes;
         };
-        if let Err(reason) = file.source.read(offset, &mut bytes) {
+        if let Err(reason) = file.source.source().read(offset, &mut bytes) {
             self.give_up(message.file, reason);
         }
         bytes

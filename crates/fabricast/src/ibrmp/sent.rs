@@ -1,5 +1,5 @@
-//! Files that have been multicast, for receivers that lack parts of what they have closed: sections
-//! that do not match the sender's were damaged or forged on the way (spec 7.8).
+//! What workers read for receivers (spec 7.8): answers from files that are open, and parts of files
+//! that have been multicast, where a receiver's sections do not match the sender's.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabricast_proto::ibrmp::FileId;
 
 use super::fingerprint::told;
-use crate::bootstrap::Blocks;
 use crate::bootstrap::message::Need;
-use crate::object::{BLOCK, SourceSet};
+use crate::bootstrap::{Blocks, Payload};
+use crate::object::{BLOCK, SourceFile, SourceSet};
 
 /// A file that has been multicast to its end.
 struct Sent {
@@ -30,8 +30,7 @@ struct State {
     failed: Vec<(FileId, String)>,
 }
 
-/// The files that have been multicast, which the thread that reads for receivers shares with the
-/// sender.
+/// The files that have been multicast, which the workers share with the sender.
 pub struct SentFiles {
     set: Arc<SourceSet>,
     state: Mutex<State>,
@@ -63,6 +62,10 @@ impl SentFiles {
         state.files.insert(file.0 as u32, sent);
     }
 
+    fn fail(&self, file: FileId, why: String) {
+        self.state().failed.push((file, why));
+    }
+
     /// A file that was found not to be as it was when it was multicast, and why, if there is one.
     pub fn failed(&self) -> Option<(FileId, String)> {
         self.state().failed.pop()
@@ -81,6 +84,36 @@ impl SentFiles {
     }
 }
 
+/// A file that is open. Answers that have not been read yet hold it, so it stays open for them when
+/// its slot is free.
+pub struct OpenFile {
+    file: FileId,
+    source: SourceFile,
+    sent: Arc<SentFiles>,
+}
+
+impl OpenFile {
+    /// The file of this number, whose failures `sent` keeps for the sender.
+    pub fn new(file: FileId, source: SourceFile, sent: Arc<SentFiles>) -> OpenFile {
+        OpenFile { file, source, sent }
+    }
+
+    /// The file itself.
+    pub fn source(&self) -> &SourceFile {
+        &self.source
+    }
+}
+
+impl Payload for OpenFile {
+    /// Reads bytes. If that fails, the sender gives the file up; no receiver takes other bytes for
+    /// those of the file.
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        if let Err(why) = self.source.read(offset, into) {
+            self.sent.fail(self.file, why);
+        }
+    }
+}
+
 impl Blocks for SentFiles {
     /// Answers with the hashes of the sections, or with a block. The answer is empty for
     /// a file that is no longer as it was. The sender notices that: the receiver is not to blame.
@@ -93,7 +126,7 @@ impl Blocks for SentFiles {
             }
             Some(block) => match self.read(need.pack, block) {
                 Ok(bytes) => into.extend(bytes),
-                Err(why) => self.state().failed.push((FileId(need.pack.into()), why)),
+                Err(why) => self.fail(FileId(need.pack.into()), why),
             },
         }
         Ok(())

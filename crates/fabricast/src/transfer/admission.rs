@@ -84,16 +84,17 @@ impl<'a> Admission<'a> {
     ) -> Result<Admission<'a>, Error> {
         let name = set.name();
         let places = places(&options.net.interface, options.group.map(Family::of))?;
-        let rendezvous =
-            Rendezvous::open(&places, options.port, blocks, waker.clone()).map_err(|e| {
-                let hint = match e.kind() {
-                    std::io::ErrorKind::AddrInUse => format!(
-                        " (another sender? choose another port with {PORT}, or {PORT} 0 for any)"
-                    ),
-                    _ => String::new(),
-                };
-                Error::io(format!("listening at TCP port {}{hint}", options.port), e)
-            })?;
+        let workers = options.workers.clone();
+        let opened = Rendezvous::open(&places, options.port, blocks, workers, waker.clone());
+        let rendezvous = opened.map_err(|e| {
+            let hint = match e.kind() {
+                std::io::ErrorKind::AddrInUse => format!(
+                    " (another sender? choose another port with {PORT}, or {PORT} 0 for any)"
+                ),
+                _ => String::new(),
+            };
+            Error::io(format!("listening at TCP port {}{hint}", options.port), e)
+        })?;
         let announcement = Announcement {
             fabricast: VERSION,
             session,
@@ -524,6 +525,7 @@ impl<'a> Admission<'a> {
             seconds: 0.0,
             traffic: Traffic::default(),
             messages: None,
+            workers: Vec::new(),
             pending: self.pending,
             required: self.options.required.clone(),
             receivers: self.members.iter().map(Member::report).collect(),

@@ -167,6 +167,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::bootstrap::WorkerPlan;
     use crate::bootstrap::message::{Hello, VERSION};
     use crate::object::testing::scratch;
     use crate::object::{PackIndex, Selection, SourceSet};
@@ -179,7 +180,8 @@ mod tests {
         let set = SourceSet::list(&[dir.join("f")], &Selection::default(), &mut |_| ()).unwrap();
         let index = Arc::new(PackIndex::new(Arc::new(set)));
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        act(&Rendezvous::open(&[here], 0, index, Waker::new().unwrap()).unwrap());
+        let plan = WorkerPlan::default();
+        act(&Rendezvous::open(&[here], 0, index, plan, Waker::new().unwrap()).unwrap());
         std::fs::remove_dir_all(dir).unwrap();
     }
 

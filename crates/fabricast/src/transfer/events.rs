@@ -328,6 +328,9 @@ pub struct SendReport {
     /// What was sent and received by P3's protocol, if that was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
+    /// Number of messages and ACKs of P3's protocol that each worker has sent, if that was chosen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<u64>,
     /// Connections that were given up while they were pending.
     #[serde(rename = "strangers")]
     pub pending: u64,

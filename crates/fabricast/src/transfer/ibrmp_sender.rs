@@ -58,6 +58,7 @@ pub fn is_chosen(options: &SendOptions, set: &SourceSet) -> Result<bool, Error> 
             options.files_at_once
         )));
     }
+    options.workers.check()?;
     ibrmp::files(set).map(|_| true)
 }
 
@@ -461,6 +462,7 @@ impl<'a> IbrmpSender<'a> {
                 ..Traffic::default()
             },
             messages: Some(messages),
+            workers: self.admission.rendezvous.sent_by_workers(),
             ..self.admission.report()
         }
     }

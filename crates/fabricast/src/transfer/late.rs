@@ -1,6 +1,7 @@
 //! Receivers that come when the transfer runs already, or were demoted: the sender's part (spec
 //! 5.10).
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -342,6 +343,19 @@ impl SenderSession<'_> {
                 let reason = "what it has missed cannot be sent any more: it has changed";
                 self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason.into());
             }
+        }
+    }
+
+    /// The proof that shows that a receiver has all files that it could get.
+    pub(super) fn right_proof(&mut self, at: usize) -> blake3::Hash {
+        let member = &self.admission.members[at];
+        let secret_without = |failed: &BTreeSet<u32>| self.set.secret(failed);
+        match member.lost.is_empty() {
+            true => {
+                let whole = || secret_without(&self.failed_files);
+                self.secret.get_or_insert_with(whole).proof(member.node.0)
+            }
+            false => secret_without(&(&member.lost | &self.failed_files)).proof(member.node.0),
         }
     }
 

@@ -74,15 +74,16 @@ impl PackTable {
         true
     }
 
-    /// Takes the next records of the list. False if they are none, or too many.
-    pub fn list(&mut self, records: Vec<PackRecord>) -> bool {
-        if records.is_empty() || records.len() > self.split - self.first.len() {
-            return false;
-        }
-        self.lacking += records.len();
-        let lacking = records.into_iter().map(|record| (record, Pack::Lacking));
+    /// Takes the next records of the list, and returns how many. The list may go on with packs that
+    /// were announced since this receiver joined: these come by their announcements.
+    pub fn list(&mut self, records: &[PackRecord]) -> usize {
+        let count = records.len().min(self.split - self.first.len());
+        self.lacking += count;
+        let lacking = records[..count]
+            .iter()
+            .map(|record| (*record, Pack::Lacking));
         self.first.extend(lacking);
-        true
+        count
     }
 
     fn at(&mut self, number: u32) -> Option<&mut (PackRecord, Pack)> {
@@ -158,10 +159,15 @@ mod tests {
         assert!(!table.is_whole() && !table.join(9), "it lists still");
         assert_eq!(table.get(4), None);
         table.set(4, Pack::Here); // it is unknown
-        assert!(!table.list(Vec::new()) && !table.list((0..6).map(record).collect()));
-        assert!(table.list((0..3).map(record).collect()));
+        let records: Vec<PackRecord> = (0..7).map(record).collect();
+        assert_eq!((table.list(&[]), table.list(&records[..3])), (0, 3));
         assert_eq!(table.unlisted(), Some(3));
-        assert!(table.list((3..5).map(record).collect()));
+        // Two packs were announced since it joined, and the list has them, too.
+        assert_eq!(
+            (table.list(&records[3..]), table.list(&records[3..])),
+            (2, 0)
+        );
+        assert_eq!(table.len(), 7);
         assert_eq!((table.unlisted(), table.is_whole()), (None, false));
         for number in [0, 3, 5] {
             table.set(number, Pack::Here);
@@ -179,7 +185,7 @@ mod tests {
         // It leaves and joins again, when more has been announced.
         assert!(!table.join(6), "it knows more");
         assert!(table.join(9) && table.unlisted() == Some(7));
-        assert!(table.list(vec![record(7), record(8)]));
+        assert_eq!(table.list(&[record(7), record(8)]), 2);
         assert_eq!(table.runs(9), [(0, 7)]);
     }
 }

@@ -86,10 +86,11 @@ impl ReceiverSession<'_> {
         self.catching_up.listed();
         let records = PackRecord::decode(bytes).ok_or_else(strange_packs)?;
         let from = self.packs.unlisted().unwrap_or_default();
-        if !self.packs.list(records.clone()) {
+        let count = self.packs.list(&records);
+        if count == 0 {
             return Err(strange_packs());
         }
-        for (number, record) in (from..).zip(&records) {
+        for (number, record) in (from..).zip(&records[..count]) {
             self.keeps(number, record);
         }
         self.ask()

@@ -79,7 +79,7 @@ pub struct SenderSession<'a> {
     pub(super) failed: Vec<FileFailure>,
     pub(super) failed_files: BTreeSet<u32>,
     /// What the sender checks a receiver's proof with that it has the files.
-    secret: Option<Secret>,
+    pub(super) secret: Option<Secret>,
     /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
     pub(super) total: Option<u64>,
     /// When all packs had been announced, and how long the stream took.
@@ -560,17 +560,7 @@ impl<'a> SenderSession<'a> {
                 if told && member.hello.verifies() =>
             {
                 member.statistics = statistics;
-                let lost;
-                let secret = match member.lost.is_empty() {
-                    true => self
-                        .secret
-                        .get_or_insert_with(|| self.set.secret(&self.failed_files)),
-                    false => {
-                        lost = self.set.secret(&(&member.lost | &self.failed_files));
-                        &lost
-                    }
-                };
-                let right = secret.proof(member.node.0);
+                let right = self.right_proof(at);
                 if blake3::Hash::from_hex(&proof).ok() != Some(right) {
                     let reason = "it says that it has the file, and its proof is wrong: what it \
                                   read back from its file is not what was sent";

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self as sys, Gid, Mode, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use super::{Had, Tree, WRITE_OTHERS, disk};
+use super::partial::Had;
+use super::{Tree, WRITE_OTHERS, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
 

@@ -44,7 +44,7 @@ use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 pub use self::leftovers::remove_leftovers;
-use self::partial::Partial;
+use self::partial::{Had, Partial};
 use self::ranges::Ranges;
 pub use self::received::Received;
 pub use self::surplus::DryRun;
@@ -670,14 +670,6 @@ impl Tree {
         }
         Ok(challenge.secret(&samples))
     }
-}
-
-/// What a file has before it gets what its entry says.
-#[derive(Clone, Copy)]
-struct Had {
-    /// Its user and its group.
-    owner: (u32, u32),
-    mode: Mode,
 }
 
 /// The process's umask; where it cannot be read, what is usual.

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::fs::Mode;
+
 use super::disk;
 use super::ranges::Ranges;
 
@@ -21,6 +23,15 @@ pub struct Partial {
     pub is_kept: bool,
     /// What of it is written.
     pub ranges: Ranges,
+}
+
+/// What a file has before it gets what its entry says.
+#[derive(Clone, Copy)]
+pub struct Had {
+    /// Its user and its group.
+    pub owner: (u32, u32),
+    /// Its permissions.
+    pub mode: Mode,
 }
 
 impl Drop for Partial {
