@@ -209,6 +209,10 @@ impl Output {
                 Err(e) => return Err(broken(e)),
             }
         }
+        if !self.has_output() {
+            // Idle connections keep no memory.
+            (self.shared, self.bytes, self.written) = (None, Vec::new(), 0);
+        }
         if self.is_done() {
             // The peer sees the end, reads what it has, and closes; then the sender closes.
             let _ = self.stream.shutdown(Shutdown::Write);

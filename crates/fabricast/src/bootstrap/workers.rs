@@ -36,8 +36,8 @@ pub struct WorkerPlan {
 }
 
 impl Default for WorkerPlan {
-    /// Eight receivers for each worker: one thread writes several gigabytes per second, more than
-    /// most networks carry, and a slow read delays no more than seven others.
+    /// Eight receivers for each worker: a slow read holds up no more than seven others, and the
+    /// threads are few.
     fn default() -> WorkerPlan {
         WorkerPlan {
             receivers_per_worker: 8,
