@@ -159,7 +159,7 @@ fn one_that_stops_is_demoted_and_catches_up() {
 #[test]
 fn one_that_is_far_behind_is_demoted_and_catches_up() {
     let dir = Scratch::new();
-    let (mut send, slow, good) = demoting(&dir, "500ms", &["--inject-loss", "70"]);
+    let (mut send, slow, good) = demoting(&dir, "1s", &["--inject-loss", "70"]);
     send.until_ever("demoted", |e| e["receiver"] == "slow");
     for run in good {
         run.end().expect(0);
