@@ -51,7 +51,7 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
     }
     if !report.failed.is_empty() {
         let files = report.failed.len();
-        eprintln!("fabricast: {files} files could not be sent; the others were");
+        eprintln!("fabricast: {files} files could not be sent to all; the others were");
     }
     if complete < all {
         let failed = all - complete;

@@ -375,13 +375,16 @@ impl Following {
         let failed = failed_tops(&report, &open.folder);
         // What has come, which need not be what the catalogue names.
         let mut here = Entry::received(&report.manifest);
+        here.retain(|entry| names.contains(&&*entry.name));
+        // Also of an entry of which a file has not come: the others lie there.
+        let noted = open.record.note_paths(&here, &report.manifest);
         here.retain(|entry| {
             !failed.contains(&entry.name) && open.record.received(entry, self.hooks.is_some())
         });
         for entry in &here {
             self.failures.remove(&entry.digest, Instant::now());
         }
-        if let Err(e) = open.record.note_paths(&here, &report.manifest) {
+        if let Err(e) = noted {
             let text = format!("{e}: if it becomes a file at the feed, it is not replaced here");
             notice(text, out);
         }

@@ -123,13 +123,22 @@ fn a_file_that_has_changed_fails_for_late_receivers_alone() {
     assert_eq!(got.iter().collect::<Vec<_>>(), expected);
     assert_eq!(got.len(), before.len() - 2);
     let sent = sender.end().expect(10);
-    assert_eq!(sent.result("late")["state"], "verified");
-    let failed = sent.one("summary")["failed"].as_array().unwrap();
+    assert_eq!(sent.result("first")["state"], "verified");
+    let late = sent.result("late");
+    assert_eq!(late["state"], "failed");
+    let why = late["reason"].as_str().unwrap();
+    assert!(
+        why.contains("it lacks 2 files") && why.contains("a0"),
+        "{why}"
+    );
+    let summary = sent.one("summary");
+    assert!(summary["changed"].is_null(), "{summary:#?}");
+    let failed = summary["failed"].as_array().unwrap();
     assert_eq!(failed.len(), 2, "{failed:?}");
     for (failure, name) in failed.iter().zip(["a0", "a1"]) {
         let reason = failure["reason"].as_str().unwrap();
         assert!(
-            reason.contains(name) && reason.contains("do not get it"),
+            reason.contains(name) && reason.contains("do not have it"),
             "{reason}"
         );
     }

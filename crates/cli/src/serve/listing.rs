@@ -288,9 +288,13 @@ impl Lister {
             };
             // Otherwise all of it would go again and again for the sake of one file.
             let is_known = self.seen.get(&name) == Some(&look);
-            match readable(&path, &set) {
-                Err(text) if !is_known => self.notice(text),
-                _ => _ = now.insert(name, look),
+            let readable = match is_known {
+                true => Ok(()),
+                false => readable(&path, &set),
+            };
+            match readable {
+                Err(text) => self.notice(text),
+                Ok(()) => _ = now.insert(name, look),
             }
         }
         Ok(now)

@@ -14,19 +14,19 @@ pub trait Payload: Send + Sync {
 pub trait Blocks: Send + Sync {
     /// Appends what `need` requests, which exists. The error is one of the source.
     fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String>;
-    /// Bytes of a pack behind its header; `None` if it has not been announced.
-    fn payload_len(&self, pack: u32) -> Option<u64>;
+    /// Bytes behind the header of the pack that `need` names; `None` if it has not been announced.
+    fn payload_len(&self, need: &Need) -> Option<u64>;
     /// Number of announced packs and of their blocks.
     fn parts(&self) -> u64;
 }
 
 impl Blocks for PackIndex {
     fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
-        let pack = need.pack;
         if need.list {
-            self.list(pack, into);
+            self.list(need.pack, into);
             return Ok(());
         }
+        let pack = (need.pack, &*need.hash);
         let Some(block) = need.block else {
             return self.header(pack, into);
         };
@@ -38,8 +38,8 @@ impl Blocks for PackIndex {
         Ok(())
     }
 
-    fn payload_len(&self, pack: u32) -> Option<u64> {
-        PackIndex::payload_len(self, pack)
+    fn payload_len(&self, need: &Need) -> Option<u64> {
+        PackIndex::payload_len(self, (need.pack, &*need.hash))
     }
 
     fn parts(&self) -> u64 {

@@ -319,6 +319,13 @@ pub struct Join {
 pub struct Need {
     /// Number of the pack.
     pub pack: u32,
+    /// BLAKE3 hash of the pack's header, as it was announced: a pack that is sent again may differ.
+    #[serde(
+        default,
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "text"
+    )]
+    pub hash: String,
     /// Number of the block.
     pub block: Option<u64>,
     /// Whether the receiver wants the hashes of the block's pieces instead of its bytes.

@@ -20,6 +20,9 @@ use super::message::Need;
 pub const CALLS: usize = 8;
 /// Bytes that may wait for one receiver that does not read.
 const BACKLOG: usize = 4 << 20;
+/// Items that may wait for one receiver. Each may hold a file open. A receiver that reads has few,
+/// by the credits of its channel.
+const ITEMS: usize = 1024;
 /// Frames of a reliable channel are read and written together up to this number of bytes, and one
 /// frame more.
 const BATCH: usize = 64 << 10;
@@ -133,7 +136,7 @@ impl Output {
     pub fn put(&mut self, item: Item) -> Result<(), Gone> {
         let unwritten = self.front().len() - self.written;
         self.waiting += item.len();
-        if unwritten + self.waiting > BACKLOG {
+        if unwritten + self.waiting > BACKLOG || self.queue.len() >= ITEMS {
             return Err(Gone::Broken("it reads nothing of what it is told".into()));
         }
         self.queue.push_back(item);

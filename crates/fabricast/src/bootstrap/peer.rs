@@ -275,7 +275,7 @@ fn first_message(bytes: &[u8]) -> Result<Option<ToSender>, Gone> {
 
 /// Whether what is requested exists.
 fn exists(need: &Need, blocks: &dyn Blocks) -> bool {
-    let Some(len) = blocks.payload_len(need.pack) else {
+    let Some(len) = blocks.payload_len(need) else {
         return false;
     };
     if need.list && (need.block.is_some() || need.hashes) {

@@ -252,14 +252,15 @@ impl Server {
         while let Ok(command) = self.commands.try_recv() {
             self.obey(command);
         }
-        while let Some((key, report)) = self.workers.report() {
-            self.reported(key, report);
-        }
         self.workers.ring();
         for (i, key) in keys.iter().enumerate() {
             if ready[1 + i] || self.peers.get(key).is_some_and(Peer::is_waiting) {
                 self.serve(*key);
             }
+        }
+        // After what receivers say: one that closes has said why before.
+        while let Some((key, report)) = self.workers.report() {
+            self.reported(key, report);
         }
         if ready[1 + keys.len()..].contains(&true) {
             self.accept();

@@ -32,7 +32,7 @@ impl Blocks for Nothing {
         Ok(())
     }
 
-    fn payload_len(&self, _: u32) -> Option<u64> {
+    fn payload_len(&self, _: &Need) -> Option<u64> {
         Some(1)
     }
 
@@ -53,8 +53,8 @@ impl Blocks for Slow {
         Ok(())
     }
 
-    fn payload_len(&self, pack: u32) -> Option<u64> {
-        (pack == 0).then_some(10 * BLOCK as u64 + PIECE as u64 + 1)
+    fn payload_len(&self, need: &Need) -> Option<u64> {
+        (need.pack == 0).then_some(10 * BLOCK as u64 + PIECE as u64 + 1)
     }
 
     fn parts(&self) -> u64 {
@@ -274,7 +274,7 @@ fn need_of(pack: u32, block: u64, hashes: bool, pieces: &[u32]) -> Vec<u8> {
         block: Some(block),
         hashes,
         pieces: pieces.to_vec(),
-        list: false,
+        ..Need::default()
     }))
 }
 

@@ -132,8 +132,8 @@ impl Blocks for SentFiles {
         Ok(())
     }
 
-    fn payload_len(&self, file: u32) -> Option<u64> {
-        self.state().files.get(&file).map(|sent| sent.len)
+    fn payload_len(&self, need: &Need) -> Option<u64> {
+        self.state().files.get(&need.pack).map(|sent| sent.len)
     }
 
     fn parts(&self) -> u64 {
@@ -161,13 +161,17 @@ mod tests {
         )
         .unwrap();
         let sent = SentFiles::new(Arc::new(set));
-        assert_eq!((sent.parts(), sent.payload_len(1)), (0, None));
+        let of_file = Need {
+            pack: 1,
+            ..Need::default()
+        };
+        assert_eq!((sent.parts(), sent.payload_len(&of_file)), (0, None));
         let mut sections = Sections::new(bytes.len() as u64);
         sections.update(&bytes);
         let (_, hashes) = sections.finish();
         sent.add(FileId(1), 0, bytes.len() as u64, hashes.clone());
         assert_eq!(
-            (sent.parts(), sent.payload_len(1)),
+            (sent.parts(), sent.payload_len(&of_file)),
             (3, Some(bytes.len() as u64))
         );
         let answer = |block| {

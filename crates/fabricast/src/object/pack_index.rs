@@ -14,8 +14,12 @@ use super::{BLOCK, HASH, PIECE, blocks, poisoned};
 /// others request, too.
 const PIECE_LISTS: usize = 1024;
 
-/// Hashes of the pieces of blocks, by pack and block.
-type PieceHashes = BTreeMap<(u32, u64), Arc<[u8]>>;
+/// Hashes of the pieces of blocks, by the pack's number, the block, and the pack's hash.
+type PieceHashes = BTreeMap<(u32, u64, [u8; HASH]), Arc<[u8]>>;
+
+/// The number of a pack, and the hash of its header as it was announced, in hexadecimal. With a
+/// hash that no pack of that number has, it is the pack that was sent first.
+pub type Named<'a> = (u32, &'a str);
 
 /// What is announced of a pack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +92,8 @@ struct Packs {
     /// Number of the first one. Those before it are gone.
     first: u32,
     sent: VecDeque<Arc<Sent>>,
+    /// Those that were sent again otherwise than before, by their numbers, the oldest first.
+    again: BTreeMap<u32, Vec<Arc<Sent>>>,
     /// Bytes of the payloads of a stream.
     kept: u64,
 }
@@ -101,7 +107,7 @@ impl Packs {
 /// A pack that has been sent.
 #[derive(Clone)]
 struct Sent {
-    /// Its record, as it was first announced.
+    /// What was announced of it.
     record: PackRecord,
     header: Vec<u8>,
     /// The payload, of a page of the manifest or of a stream.
@@ -167,14 +173,12 @@ impl PackIndex {
         }
     }
 
-    /// Notes that a pack is sent again without the pieces of some files. From now on its parts are
-    /// read like this; its record stays.
-    pub fn replace(&self, number: u32, pack: &Pack) {
+    /// Notes that a pack is sent again without the pieces of some files. Parts of either can be
+    /// asked for; lists name the one that was sent first.
+    fn add_again(&self, number: u32, pack: &Pack) {
+        let sent = Arc::new(Sent::new(pack, PackRecord::of(pack), false));
         let mut packs = self.packs.lock().unwrap_or_else(poisoned);
-        let at = packs.at(number);
-        if let Some(sent) = at.and_then(|at| packs.sent.get_mut(at)) {
-            *sent = Arc::new(Sent::new(pack, sent.record, false));
-        }
+        packs.again.entry(number).or_default().push(sent);
     }
 
     /// Appends the records of at most [`PackRecord::LISTED`] packs, from number `from` on.
@@ -198,10 +202,10 @@ impl PackIndex {
         failed: &BTreeSet<u32>,
         lost: &mut BTreeMap<u32, String>,
     ) -> Result<Pack, String> {
-        let sent = self.sent(number).ok_or("there is no such pack")?;
+        let sent = self.latest(number).ok_or("there is no such pack")?;
         let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
         let Content::Pieces(pieces) = &header.content else {
-            return self.whole(number, &sent);
+            return self.whole(&sent);
         };
         let is_void = |piece: &Piece| {
             failed.contains(&piece.file()) && !matches!(piece, Piece::Failed { .. })
@@ -210,7 +214,7 @@ impl PackIndex {
             let mut pieces = pieces.iter();
             pieces.any(|piece| is_void(piece) || lost.contains_key(&piece.file()))
         };
-        let whole = (!differs(lost)).then(|| self.whole(number, &sent));
+        let whole = (!differs(lost)).then(|| self.whole(&sent));
         if let Some(Ok(pack)) = whole {
             return Ok(pack);
         }
@@ -236,7 +240,7 @@ impl PackIndex {
                 Some(Err(why)) if !differs(lost) => return Err(why),
                 _ => {
                     let pack = Pack::new(Content::Pieces(rest), &bytes);
-                    self.replace(number, &pack);
+                    self.add_again(number, &pack);
                     return Ok(pack);
                 }
             }
@@ -244,23 +248,35 @@ impl PackIndex {
     }
 
     /// A pack as it was sent, read again.
-    fn whole(&self, number: u32, sent: &Sent) -> Result<Pack, String> {
+    fn whole(&self, sent: &Sent) -> Result<Pack, String> {
         let mut bytes = sent.header.clone();
         for block in 0..blocks(sent.len) {
-            self.block(number, block, &mut bytes)?;
+            self.block_of(sent, block, &mut bytes)?;
         }
         let header = sent.header.len();
         Ok(Pack { bytes, header })
     }
 
-    fn sent(&self, pack: u32) -> Option<Arc<Sent>> {
+    /// The pack as it was sent last.
+    fn latest(&self, number: u32) -> Option<Arc<Sent>> {
         let packs = self.packs.lock().unwrap_or_else(poisoned);
-        packs.sent.get(packs.at(pack)?).cloned()
+        match packs.again.get(&number).and_then(|again| again.last()) {
+            Some(again) => Some(again.clone()),
+            None => packs.sent.get(packs.at(number)?).cloned(),
+        }
+    }
+
+    fn named(&self, (number, hash): Named<'_>) -> Option<Arc<Sent>> {
+        let packs = self.packs.lock().unwrap_or_else(poisoned);
+        let first = packs.sent.get(packs.at(number)?)?;
+        let mut again = packs.again.get(&number).into_iter().flatten();
+        let is_it = |sent: &&Arc<Sent>| *blake3::Hash::from(sent.record.hash).to_hex() == *hash;
+        Some(again.find(is_it).unwrap_or(first).clone())
     }
 
     /// Length of a pack's payload in bytes; `None` if it has not been sent.
-    pub fn payload_len(&self, pack: u32) -> Option<u64> {
-        self.sent(pack).map(|sent| sent.len)
+    pub fn payload_len(&self, pack: Named<'_>) -> Option<u64> {
+        self.named(pack).map(|sent| sent.len)
     }
 
     /// Number of packs and of their blocks.
@@ -269,19 +285,25 @@ impl PackIndex {
     }
 
     /// Appends the header of a pack.
-    pub fn header(&self, pack: u32, into: &mut Vec<u8>) -> Result<(), String> {
-        let sent = self.sent(pack).ok_or("there is no such pack")?;
+    pub fn header(&self, pack: Named<'_>, into: &mut Vec<u8>) -> Result<(), String> {
+        let sent = self.named(pack).ok_or("there is no such pack")?;
         into.extend_from_slice(&sent.header);
         Ok(())
     }
 
     /// Appends a block of a pack, read again. It must match its hash; otherwise its source has
     /// changed, and no receiver can get this block any more.
-    pub fn block(&self, pack: u32, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
-        let sent = self.sent(pack).ok_or("there is no such pack")?;
+    pub fn block(&self, pack: Named<'_>, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
+        let sent = self.named(pack).ok_or("there is no such pack")?;
+        self.block_of(&sent, block, into)
+    }
+
+    fn block_of(&self, sent: &Sent, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
+        let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
+        let hash = header.hashes.chunks(HASH).nth(block as usize);
+        let hash = hash.ok_or("there is no such block")?;
         let (start, first) = (block * BLOCK as u64, into.len());
         let end = (start + BLOCK as u64).min(sent.len);
-        let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
         let read = match (&sent.payload, &header.content) {
             (Some(payload), _) => {
                 into.extend_from_slice(&payload[start as usize..end as usize]);
@@ -290,7 +312,6 @@ impl PackIndex {
             (None, Content::Pieces(pieces)) => self.read(pieces, start, end, into),
             (None, Content::Page) => Err("no page".to_owned()),
         };
-        let hash = &header.hashes[block as usize * HASH..][..HASH];
         read?;
         match blake3::hash(&into[first..]).as_bytes() == hash {
             true => Ok(()),
@@ -327,13 +348,15 @@ impl PackIndex {
     }
 
     /// The hashes of a block's pieces of 16 KiB. The block is read, unless they are known.
-    pub fn piece_hashes(&self, pack: u32, block: u64) -> Result<Arc<[u8]>, String> {
+    pub fn piece_hashes(&self, pack: Named<'_>, block: u64) -> Result<Arc<[u8]>, String> {
         let known = || self.pieces.lock().unwrap_or_else(poisoned);
-        if let Some(hashes) = known().get(&(pack, block)) {
+        let sent = self.named(pack).ok_or("there is no such pack")?;
+        let key = (pack.0, block, sent.record.hash);
+        if let Some(hashes) = known().get(&key) {
             return Ok(hashes.clone());
         }
         let mut bytes = Vec::new();
-        self.block(pack, block, &mut bytes)?;
+        self.block_of(&sent, block, &mut bytes)?;
         let each = bytes.chunks(PIECE).map(blake3::hash);
         let hashes: Arc<[u8]> = each.flat_map(|hash| *hash.as_bytes()).collect();
         let mut known = known();
@@ -341,14 +364,14 @@ impl PackIndex {
             // Receivers go through the set from its beginning, so the first block is needed least.
             known.pop_first();
         }
-        known.insert((pack, block), hashes.clone());
+        known.insert(key, hashes.clone());
         Ok(hashes)
     }
 
     /// Appends pieces of 16 KiB of a block.
     pub fn pieces(
         &self,
-        pack: u32,
+        pack: Named<'_>,
         block: u64,
         some: &[u32],
         into: &mut Vec<u8>,
@@ -398,19 +421,19 @@ mod tests {
         let mut parts = 0;
         for (pack, number) in packs.iter().zip(0..) {
             let len = pack.payload().len() as u64;
-            assert_eq!(index.payload_len(number), Some(len));
-            let header = read(|into| index.header(number, into)).unwrap();
+            assert_eq!(index.payload_len((number, "")), Some(len));
+            let header = read(|into| index.header((number, ""), into)).unwrap();
             assert_eq!(header, &pack.bytes[..pack.header]);
             for block in 0..blocks(len) {
                 let sent = pack.block(block);
-                assert!(read(|into| index.block(number, block, into)).unwrap() == sent);
+                assert!(read(|into| index.block((number, ""), block, into)).unwrap() == sent);
                 let each = sent.chunks(PIECE).flat_map(|p| *blake3::hash(p).as_bytes());
                 let hashes: Vec<u8> = each.collect();
                 for _ in 0..2 {
-                    assert_eq!(*index.piece_hashes(number, block).unwrap(), hashes);
+                    assert_eq!(*index.piece_hashes((number, ""), block).unwrap(), hashes);
                 }
                 let last = (sent.len() - 1) / PIECE;
-                let some = read(|into| index.pieces(number, block, &[0, last as u32], into));
+                let some = read(|into| index.pieces((number, ""), block, &[0, last as u32], into));
                 let expected = [&sent[..sent.len().min(PIECE)], &sent[last * PIECE..]].concat();
                 assert!(some.unwrap() == expected);
             }
@@ -418,9 +441,9 @@ mod tests {
         }
         assert_eq!(index.parts(), parts);
         let none = packs.len() as u32;
-        assert_eq!(index.payload_len(none), None);
-        assert!(read(|into| index.header(none, into)).is_err());
-        assert!(read(|into| index.block(none, 0, into)).is_err());
+        assert_eq!(index.payload_len((none, "")), None);
+        assert!(read(|into| index.header((none, ""), into)).is_err());
+        assert!(read(|into| index.block((none, ""), 0, into)).is_err());
         std::fs::remove_dir_all(dir).unwrap();
     }
 
@@ -438,8 +461,22 @@ mod tests {
         assert!(lost.is_empty(), "{lost:?}");
         let rest: Vec<Piece> = pieces.into_iter().filter(|p| p.file() != gone).collect();
         assert_eq!(pieces_of(&again).unwrap(), rest);
-        // Its parts are now those of the pack as it is sent again; the list does not change.
-        assert_eq!(index.payload_len(1), Some(again.payload().len() as u64));
+        // Parts of either can be had, each by its hash; the list does not change.
+        for pack in [&packs[1], &again] {
+            let hash = pack.hash().to_hex();
+            let named = (1, &*hash);
+            assert_eq!(index.payload_len(named), Some(pack.payload().len() as u64));
+            assert_eq!(
+                read(|into| index.header(named, into)).unwrap(),
+                &pack.bytes[..pack.header]
+            );
+            // The first block of the pack that was sent first has what is gone.
+            let is_there = *pack == again;
+            let block = read(|into| index.block(named, 0, into));
+            assert_eq!(block.ok().as_deref() == Some(pack.block(0)), is_there);
+            let hashes = index.piece_hashes(named, 0).ok();
+            assert_eq!(hashes.is_some(), is_there);
+        }
         let mut list = Vec::new();
         index.list(1, &mut list);
         let records = PackRecord::decode(&list).unwrap();
@@ -517,15 +554,15 @@ mod tests {
             last: false,
         };
         index.add(&Pack::new(Content::Pieces(vec![piece]), b"other"));
-        let why = read(|into| index.block(packs.len() as u32, 0, into)).unwrap_err();
+        let why = read(|into| index.block((packs.len() as u32, ""), 0, into)).unwrap_err();
         assert!(why.contains("was written to"), "{why}");
         // The first pack of files has file 5, the last one has only the long file.
-        let why = read(|into| index.block(1, 0, into)).unwrap_err();
+        let why = read(|into| index.block((1, ""), 0, into)).unwrap_err();
         assert!(why.contains("became shorter"), "{why}");
-        assert!(index.piece_hashes(1, 0).is_err());
+        assert!(index.piece_hashes((1, ""), 0).is_err());
         let last = packs.len() as u32 - 1;
-        assert!(read(|into| index.block(last, 0, into)).is_ok());
-        assert!(read(|into| index.block(0, 0, into)).is_ok());
+        assert!(read(|into| index.block((last, ""), 0, into)).is_ok());
+        assert!(read(|into| index.block((0, ""), 0, into)).is_ok());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

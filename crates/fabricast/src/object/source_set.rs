@@ -214,13 +214,14 @@ impl SourceSet {
     /// The secret that only a node with all files but those `failed` knows; valid once every file
     /// has been read.
     pub fn secret(&self, failed: &BTreeSet<u32>) -> Secret {
-        let mut sampled = self.sampled();
-        let Sampled { challenge, samples } = &mut *sampled;
+        let sampled = self.sampled();
+        let mut samples = sampled.samples.clone(); // receivers may lack different files
         for file in failed {
             let (start, len) = (self.starts[*file as usize], self.file_len(*file));
-            challenge.each_overlap(start, len, |place, _| samples[place].fill(0));
+            let zero = |place: std::ops::Range<usize>, _| samples[place].fill(0);
+            sampled.challenge.each_overlap(start, len, zero);
         }
-        challenge.secret(samples)
+        sampled.challenge.secret(&samples)
     }
 
     /// Length of a regular file in bytes, when it was listed.
@@ -532,6 +533,22 @@ mod tests {
         let remove = |file: &Path| std::fs::remove_dir_all(file.parent().unwrap()).unwrap();
         let why = changed(&remove, &paths[3]);
         assert!(why.contains("c/4: No such file"), "{why}");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// What a receiver lacks makes no difference to what the others have to prove.
+    #[test]
+    fn a_secret_without_a_file_leaves_the_others_as_they_were() {
+        let dir = scratch();
+        for name in ["a", "b"] {
+            std::fs::write(dir.join(name), format!("bytes of {name}").repeat(1000)).unwrap();
+        }
+        let set = set_of(std::slice::from_ref(&dir));
+        crate::object::testing::packs(&set); // the samples are taken when the files are read
+        let proof = |failed: &[u32]| set.secret(&failed.iter().copied().collect()).proof(1);
+        let proofs = [proof(&[]), proof(&[1]), proof(&[2])];
+        assert!(proofs[0] != proofs[1] && proofs[1] != proofs[2]);
+        assert_eq!([proof(&[]), proof(&[1]), proof(&[2])], proofs);
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

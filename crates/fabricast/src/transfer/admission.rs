@@ -3,6 +3,7 @@
 //! Anyone that can connect can ask for a seat. So what one host may take is bounded: seats, names
 //! of other receivers, descriptors, and how small it makes everybody's packets.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub struct Admission<'a> {
     pub members: Vec<Member>,
     /// Receivers that were not prepared at the start. They come late.
     pub unprepared: Vec<Member>,
+    /// How many late receivers of each host were admitted, also if they are gone.
+    pub(super) came_late: BTreeMap<IpAddr, usize>,
     /// Connections that were given up while they were pending.
     pub pending: u64,
     /// Receivers that connected and do not take part.
@@ -133,6 +136,7 @@ impl<'a> Admission<'a> {
             rendezvous,
             members: Vec::new(),
             unprepared: Vec::new(),
+            came_late: BTreeMap::new(),
             pending: 0,
             refusals: Refusals::default(),
             authenticator: Authenticator::new(session, options.keys.clone()),

@@ -98,7 +98,11 @@ impl SenderSession<'_> {
             return;
         };
         let members = &self.admission.members;
-        let catch_up = members.iter().filter(|m| m.part != Part::Whole).count() as u32;
+        let catches_up = |m: &&Member| m.part != Part::Whole && m.active();
+        let count = members.iter().filter(catches_up).count() as u32;
+        // It never shrinks: those that have gone have taken their time.
+        let catch_up = self.most_catching_up.max(count);
+        self.most_catching_up = catch_up;
         for at in 0..members.len() {
             let member = &self.admission.members[at];
             let reason = trickles(member, self.options, now, streamed, catch_up);

@@ -106,28 +106,26 @@ impl BlockRepair {
             return None;
         }
         let asked = self.due.pop_front()?;
-        let pack = self.number;
+        let of_pack = Need {
+            pack: self.number,
+            hash: self.hash.clone(),
+            ..Need::default()
+        };
         let need = match &asked {
-            Asked::Header => Need {
-                pack,
-                ..Need::default()
-            },
+            Asked::Header => of_pack,
             Asked::Hashes(block) => Need {
-                pack,
                 block: Some(*block),
                 hashes: true,
-                ..Need::default()
+                ..of_pack
             },
             Asked::Pieces(block, pieces) => Need {
-                pack,
                 block: Some(*block),
                 pieces: pieces.clone(),
-                ..Need::default()
+                ..of_pack
             },
             Asked::Block(block) => Need {
-                pack,
                 block: Some(*block),
-                ..Need::default()
+                ..of_pack
             },
         };
         self.asked.push_back(asked);
@@ -329,6 +327,7 @@ mod tests {
         let whole = lied.ask().unwrap();
         let expected = Need {
             pack: 7,
+            hash: lied.hash.clone(),
             block: Some(0),
             ..Need::default()
         };

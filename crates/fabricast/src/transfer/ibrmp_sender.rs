@@ -58,7 +58,6 @@ pub fn is_chosen(options: &SendOptions, set: &SourceSet) -> Result<bool, Error> 
             options.files_at_once
         )));
     }
-    options.workers.check()?;
     ibrmp::files(set).map(|_| true)
 }
 

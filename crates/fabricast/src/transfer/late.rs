@@ -2,7 +2,9 @@
 //! 5.10).
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, NodeId};
@@ -11,7 +13,7 @@ use super::ALL;
 use super::admission::Admission;
 use super::authentication::Step;
 use super::catch_up::Lacks;
-use super::events::{Part, SendEvent, State};
+use super::events::{FileFailure, Part, SendEvent, State};
 use super::objections::{
     LATE, LATE_STREAM, contradiction, small_datagrams, unverified, wrong_family,
 };
@@ -25,10 +27,15 @@ use crate::config::{ReachRule, SendOptions};
 use crate::error::{Error, exit};
 use crate::interface::Family;
 use crate::object::{Again, Memory, PackRecord};
+use crate::text::{ToldPath, escaped};
 
 /// Late receivers of one host that are admitted in one transfer, at most. Otherwise a host that
 /// comes again and again would keep the sender for ever.
 const PER_HOST: usize = 64;
+
+fn host_of(member: &Member) -> IpAddr {
+    host(member.address.ip(), member.local.ip())
+}
 
 /// Why a receiver cannot join the transfer, if it cannot.
 fn objection(
@@ -55,10 +62,7 @@ fn objection(
     }
     let members = &admission.members;
     let active = members.iter().filter(|m| m.active()).count();
-    let at = |m: &Member| host(m.address.ip(), m.local.ip());
-    let came = members
-        .iter()
-        .filter(|m| m.part != Part::Whole && at(m) == at(member));
+    let came = admission.came_late.get(&host_of(member)).copied();
     let window = u64::from(start.window) * u64::from(start.payload_size);
     let datagram = start.payload_size + plan.overhead;
     contradiction(member.address, &member.hello, family)
@@ -68,7 +72,7 @@ fn objection(
                 .then(|| "there are as many receivers as the sender admits".into())
         })
         .or_else(|| {
-            (came.count() >= PER_HOST).then(|| "too many late receivers of its host".into())
+            (came.unwrap_or(0) >= PER_HOST).then(|| "too many late receivers of its host".into())
         })
         .or_else(|| unverified(&member.hello, options.verified_only))
         .or_else(|| small_datagrams(member.hello.datagram, datagram as usize))
@@ -130,7 +134,10 @@ impl Admission<'_> {
             Step::Refuse(member, reason) => self.refuse(member, reason, tell),
             Step::Consider(member, mac) => match objection(&member, self, plan, options) {
                 Some(reason) => self.refuse(member, reason, tell),
-                None => self.admit(member.late(), mac, tell),
+                None => {
+                    *self.came_late.entry(host_of(&member)).or_default() += 1;
+                    self.admit(member.late(), mac, tell);
+                }
             },
         }
     }
@@ -145,7 +152,10 @@ impl Admission<'_> {
         for member in std::mem::take(&mut self.unprepared) {
             match objection(&member, self, plan, options) {
                 Some(reason) => self.refuse(member, reason, tell),
-                None => self.members.push(member.late()),
+                None => {
+                    *self.came_late.entry(host_of(&member)).or_default() += 1;
+                    self.members.push(member.late());
+                }
             }
         }
         self.members.sort_by_key(|m| m.node);
@@ -314,10 +324,9 @@ impl SenderSession<'_> {
     fn again(&mut self, number: u32, again: Again) -> Result<(), Error> {
         let Again { pack, lost } = again;
         for (file, reason) in lost {
-            self.fails(
-                file,
-                &format!("{reason}; receivers that were late or demoted do not get it"),
-            );
+            let text = format!("receivers that were late or demoted do not get all: {reason}");
+            (self.tell)(SendEvent::Notice { text });
+            self.lost_files.insert(file, reason);
         }
         let failed = &pack.failed_files() - &self.failed_files;
         // One that has not said yet what it has declines the pack, and gets it later.
@@ -344,6 +353,33 @@ impl SenderSession<'_> {
                 self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason.into());
             }
         }
+    }
+
+    /// Ends the transfer for a receiver that has proven all but files that it could not get.
+    pub(super) fn complete_but_for(&mut self, at: usize) {
+        let member = &self.admission.members[at];
+        let first = member.lost.first().map(|file| self.set.path(*file));
+        let name = first.as_deref().and_then(Path::file_name);
+        let reason = format!(
+            "it lacks {} files that had changed when they were to be sent to it, such as {}",
+            member.lost.len(),
+            name.unwrap_or_default().display()
+        );
+        let reason = (self.options.net.wording)(&escaped(&reason));
+        self.over(at, State::Failed, Some(reason.clone()));
+        let event = self.admission.part_with(at, exit::SOURCE_CHANGED, reason);
+        (self.tell)(event);
+    }
+
+    /// The failures of files that only receivers lack which were late or demoted.
+    pub(super) fn failed_late(&self) -> Vec<FileFailure> {
+        let late = self.lost_files.iter();
+        let late = late.filter(|(file, _)| !self.failed_files.contains(file));
+        late.map(|(file, reason)| FileFailure {
+            path: ToldPath::from(&*self.set.path(*file)),
+            reason: format!("{reason}; receivers that were late or demoted do not have it"),
+        })
+        .collect()
     }
 
     /// The proof that shows that a receiver has all files that it could get.

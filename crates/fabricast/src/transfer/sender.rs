@@ -80,6 +80,7 @@ pub fn send(
     };
     options.net.check()?;
     options.start.check()?;
+    options.workers.check()?;
     options.check_required()?;
     let mut set = source.open(options, tell)?;
     let is_ibrmp = ibrmp_sender::is_chosen(options, &set)?;

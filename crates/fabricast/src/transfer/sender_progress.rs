@@ -1,5 +1,6 @@
 //! How far the receivers are: what the sender tells while a transfer runs, and at its end.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::ALL;
@@ -63,11 +64,14 @@ impl SenderSession<'_> {
         let overhead = net.caps().overhead;
         // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
         let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
-        let changed = self.set.changed(&self.failed_files);
+        let lost: BTreeSet<u32> = self.lost_files.keys().copied().collect();
+        let changed = self.set.changed(&(&self.failed_files | &lost));
+        let mut failed = std::mem::take(&mut self.failed);
+        failed.extend(self.failed_late());
         SendReport {
             root: self.root.take(),
             changed,
-            failed: std::mem::take(&mut self.failed),
+            failed,
             seconds: self.last,
             traffic: Traffic {
                 data: core.data,

@@ -1,6 +1,6 @@
 //! A sender's transfer: from the start to the last receiver's result.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -78,12 +78,16 @@ pub struct SenderSession<'a> {
     /// Files that could not be read, and their numbers.
     pub(super) failed: Vec<FileFailure>,
     pub(super) failed_files: BTreeSet<u32>,
+    /// Files that had changed when they were to be sent again, and how.
+    pub(super) lost_files: BTreeMap<u32, String>,
     /// What the sender checks a receiver's proof with that it has the files.
     pub(super) secret: Option<Secret>,
     /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
     pub(super) total: Option<u64>,
     /// When all packs had been announced, and how long the stream took.
     pub(super) streamed: Option<Streamed>,
+    /// Most receivers that caught up at once after the stream.
+    pub(super) most_catching_up: u32,
     /// Whether the core has been told something since the last step.
     pub(super) fresh: bool,
     ticked: Option<Instant>,
@@ -121,9 +125,11 @@ impl<'a> SenderSession<'a> {
             root: None,
             failed: Vec::new(),
             failed_files: BTreeSet::new(),
+            lost_files: BTreeMap::new(),
             secret: None,
             total: None,
             streamed: None,
+            most_catching_up: 0,
             fresh: true,
             ticked: None,
             last: 0.0,
@@ -318,7 +324,7 @@ impl<'a> SenderSession<'a> {
     }
 
     /// Takes note of a file that cannot be sent, with its copies.
-    pub(super) fn fails(&mut self, file: u32, reason: &str) {
+    fn fails(&mut self, file: u32, reason: &str) {
         let mut fails = |file, reason| {
             let path = ToldPath::from(&*self.set.path(file));
             let failure = FileFailure { path, reason };
@@ -566,7 +572,10 @@ impl<'a> SenderSession<'a> {
                                   read back from its file is not what was sent";
                     return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
                 }
-                self.complete(at, State::Verified);
+                match self.admission.members[at].lost.is_empty() {
+                    true => self.complete(at, State::Verified),
+                    false => self.complete_but_for(at),
+                }
             }
             (ToSender::Failed { code, reason }, _) => {
                 self.fail(at, State::Failed, code, reason);
@@ -601,7 +610,7 @@ impl<'a> SenderSession<'a> {
     }
 
     /// Ends the transfer for a receiver: nothing waits for it any more.
-    fn over(&mut self, at: usize, state: State, reason: Option<String>) {
+    pub(super) fn over(&mut self, at: usize, state: State, reason: Option<String>) {
         self.count_receivers();
         let seconds = self.clock.0.elapsed().as_secs_f64();
         let member = &mut self.admission.members[at];

@@ -84,6 +84,19 @@ impl Admission<'_> {
         }
     }
 
+    /// Says goodbye to a receiver that has everything but files that it could not get, and knows
+    /// that. Returns the event that tells so.
+    pub fn part_with(&mut self, at: usize, code: u8, reason: String) -> SendEvent {
+        let member = &self.members[at];
+        self.rendezvous.say(member.peer, ToReceiver::Bye);
+        self.rendezvous.close(member.peer);
+        SendEvent::Failed {
+            receiver: member.name(),
+            code,
+            reason,
+        }
+    }
+
     /// Tells a receiver why the sender waits for it no more. Returns the event that tells so.
     pub fn dismiss(&mut self, at: usize, code: u8, reason: String) -> SendEvent {
         let member = &self.members[at];

@@ -47,7 +47,8 @@ pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Opt
 /// another user's. Returns the number of journals.
 ///
 /// # Errors
-/// The directory cannot be read, or something in it cannot be removed.
+/// The directory cannot be read, or something in it cannot be removed. Everything else is removed
+/// then; the journal of what is left stays.
 pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = Arc::new(sys::open(directory, flags, Mode::empty())?);
@@ -57,7 +58,7 @@ pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
         let id = name.strip_prefix(".fabricast-")?.strip_suffix(".journal")?;
         Some(id.to_owned())
     };
-    let mut removed = 0;
+    let (mut removed, mut failed) = (0, None);
     for id in names.iter().filter_map(id) {
         let Some(mut journal) = Journal::open(&root, id.clone()) else {
             continue;
@@ -71,17 +72,25 @@ pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
         remove_partials(&root, &id, &set, None);
         let partial = format!(".fabricast-{id}.");
         let is_partial = |name: &&String| name.starts_with(&partial) && name.ends_with(".partial");
-        for name in names.iter().filter(is_partial) {
+        let remove = |name: &String| {
             let path = directory.join(name);
             match path.symlink_metadata() {
-                Ok(meta) if meta.is_dir() => fs::remove_dir_all(path)?,
-                _ => fs::remove_file(path)?,
+                Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
+                _ => fs::remove_file(path),
+            }
+        };
+        let mut is_clean = true;
+        for name in names.iter().filter(is_partial) {
+            if let Err(error) = remove(name) {
+                (is_clean, failed) = (false, Some(error));
             }
         }
-        journal.remove();
-        removed += 1;
+        if is_clean {
+            journal.remove();
+            removed += 1;
+        }
     }
-    Ok(removed)
+    failed.map_or(Ok(removed), Err)
 }
 
 #[cfg(test)]
