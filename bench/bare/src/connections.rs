@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -81,18 +81,22 @@ impl Agents {
 
     fn short(&self, streams: Vec<TcpStream>, rounds: usize) -> io::Result<()> {
         let (agents, turn) = (streams.len(), Barrier::new(streams.len() + 1));
-        let mut times = Vec::new();
+        let (mut times, spans) = (Vec::new(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             for mut stream in streams {
-                let turn = &turn;
+                let (turn, spans) = (&turn, &spans);
                 let mut message = (self.size as u32).to_be_bytes().to_vec();
                 message.resize(4 + self.size, 7);
                 scope.spawn(move || {
                     for _ in 0..rounds {
                         turn.wait();
+                        let began = Instant::now();
                         let sent = stream.write_all(&message);
                         sent.and_then(|()| acks(&mut stream))
                             .expect("the receiver is there");
+                        let mut spans = spans.lock().expect("no agent has panicked");
+                        spans.push((began, Instant::now()));
+                        drop(spans);
                         turn.wait();
                     }
                     stream.write_all(&[0; 4]).expect("the receiver is there");
@@ -100,9 +104,12 @@ impl Agents {
             }
             for _ in 0..rounds {
                 turn.wait();
-                let began = Instant::now();
                 turn.wait();
-                times.push(began.elapsed());
+                // From the first agent's begin to the last ACK.
+                let spans = std::mem::take(&mut *spans.lock().expect("no agent has panicked"));
+                let began = spans.iter().map(|span| span.0).min().expect("an agent");
+                let ended = spans.iter().map(|span| span.1).max().expect("an agent");
+                times.push(ended - began);
             }
         });
         times.sort();
