@@ -37,6 +37,8 @@ use crate::sending::notice;
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 /// How often the receiver looks whether it has to end, and what is too old.
 const TICK: Duration = Duration::from_millis(100);
+/// How often a follower looks whether what it has received is still there.
+const LOOK: Duration = Duration::from_secs(60);
 /// The pause before the feed is called again, at first and at most. It doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -219,6 +221,7 @@ impl Following {
             }
         };
         let mut catalogue = Catalogue::default();
+        let mut looked = Instant::now();
         feed.want(&BTreeSet::new())?;
         loop {
             if self.is_interrupted() {
@@ -235,7 +238,11 @@ impl Following {
             self.tidy(open, out);
             match feed.hear(TICK)? {
                 None => {
-                    if self.failures.is_due(Instant::now()) {
+                    let is_gone = looked.elapsed() > LOOK && {
+                        looked = Instant::now();
+                        self.lacks_more(open, &catalogue)
+                    };
+                    if is_gone || self.failures.is_due(Instant::now()) {
                         return Ok(());
                     }
                 }
@@ -254,6 +261,15 @@ impl Following {
                 }
             }
         }
+    }
+
+    /// Whether an entry lacks that is not wanted yet: somebody has removed it.
+    fn lacks_more(&self, open: &mut Open, catalogue: &Catalogue) -> bool {
+        let Wants { wanted, .. } = open.record.wants(catalogue, self.retention);
+        let digest = |number: &u32| &catalogue.entries[*number as usize].digest;
+        wanted
+            .iter()
+            .any(|number| !self.failures.waits(digest(number)))
     }
 
     /// Opens the record of the feed, and has hooks run that are due since an earlier run.

@@ -208,6 +208,15 @@ fn ask(offers: &[Offer], to_directory: bool) -> Receiver<Option<usize>> {
     answer
 }
 
+/// What a sender offers, by the name of the first.
+fn offered(offer: &Offer) -> String {
+    let name = escaped(&offer.name);
+    match offer.tops {
+        0 | 1 => name.into_owned(),
+        tops => format!("{name} and {} more", tops - 1),
+    }
+}
+
 fn question(offers: &[Offer], to_directory: bool) -> String {
     let len = |o: &Offer| length(o.len);
     let mut text = String::new();
@@ -221,7 +230,7 @@ fn question(offers: &[Offer], to_directory: bool) -> String {
         }
     }
     if let [one] = offers {
-        let (address, name) = (one.address, escaped(&one.name));
+        let (address, name) = (one.address, offered(one));
         return format!(
             "{text}{address} offers {name} ({}). Receive it? [y/N] ",
             len(one)
@@ -229,7 +238,7 @@ fn question(offers: &[Offer], to_directory: bool) -> String {
     }
     text += "Several senders offer a file on this network:\n";
     for (i, offer) in offers.iter().enumerate() {
-        let (address, name) = (offer.address, escaped(&offer.name));
+        let (address, name) = (offer.address, offered(offer));
         text += &format!("{:4}  {address}  {name} ({})\n", i + 1, len(offer));
     }
     text + &format!(
@@ -327,7 +336,9 @@ fn say(out: &mut Output, event: &RecvEvent) {
         RecvEvent::FileStored { path, len } => {
             out.say(&format!("+ {} ({})", shown(path), units::bytes(*len)));
         }
-        RecvEvent::FileFailed { reason, .. } => out.say(&format!("! {reason}")),
+        RecvEvent::FileFailed { reason, .. } => {
+            out.say(&format!("! {}", with_options(reason)));
+        }
         RecvEvent::Notice { text } => out.say(&format!("note: {text}")),
     }
 }

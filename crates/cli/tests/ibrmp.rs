@@ -366,8 +366,12 @@ fn receivers_come_and_go() {
     let sent = send.end().expect(4);
     assert_eq!(sent.result("goes")["state"], "lost");
     assert_eq!(sent.result("late")["part"], "late");
+    assert_eq!(sent.result("stays")["state"], "verified");
+    // Nobody is to believe that it has all.
+    assert_eq!(sent.result("late")["state"], "failed");
+    let why = sent.result("late")["reason"].as_str().unwrap();
+    assert!(why.contains("1 file was over before it came"), "{why}");
     for receiver in ["stays", "late"] {
-        assert_eq!(sent.result(receiver)["state"], "verified");
         same(&two, &dir.path(receiver).join("two"));
     }
     same(&one, &dir.path("stays").join("one"));

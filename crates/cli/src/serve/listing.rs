@@ -273,8 +273,12 @@ impl Lister {
             notices.into_iter().for_each(|text| self.notice(text));
             let set = match set {
                 Ok(set) => set,
-                // It has gone this moment, or is a link that leads nowhere yet.
-                Err(_) if !path.exists() => continue,
+                // It has gone this moment.
+                Err(_) if path.symlink_metadata().is_err() => continue,
+                Err(_) if !path.exists() => {
+                    self.notice(leads_nowhere(&path));
+                    continue;
+                }
                 Err(text) => {
                     self.notice(text);
                     continue;
@@ -407,6 +411,13 @@ fn matters(event: &notify::Event, dir: &Path, left_out: &[Pattern]) -> bool {
         names.any(|name| left_out.iter().any(|pattern| pattern.matches(&name)))
     };
     !is_read && (event.paths.is_empty() || !event.paths.iter().all(is_left_out))
+}
+
+/// The words for a link to something that is not there.
+fn leads_nowhere(path: &Path) -> String {
+    let to = path.read_link().unwrap_or_default();
+    let (path, to) = (shown(path), shown(&to).to_string());
+    format!("{path} is a link to {to}, which is not there: it is not published until it is")
 }
 
 #[cfg(test)]

@@ -20,14 +20,16 @@ mod pace;
 mod receiver;
 mod sender;
 mod sent;
+mod sources;
 mod storing;
 
 pub use fingerprint::Fingerprint;
 pub use mending::Mended;
 pub use messages::{MessageCounts, Messages};
 pub use receiver::{CREDITS_MAX, FileOutcome, FileReceiver, ReceiverPlan};
-pub use sender::{FileSender, Noticed, SenderPlan, digest, files};
+pub use sender::{FileSender, Noticed, SenderPlan};
 pub use sent::SentFiles;
+pub use sources::{digest, files};
 
 use fabricast_proto::ibrmp::{Credits, HEADER_LEN};
 use fabricast_proto::{AddressId, NodeId};

@@ -19,13 +19,12 @@ use super::fingerprint::Sections;
 use super::messages::data_len;
 use super::pace::{Pace, StandBack};
 use super::sent::OpenFile;
-use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD, SentFiles};
+use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD, SentFiles, files};
 use crate::bootstrap::message::{Channel, Digest, Lacking, Last, ToReceiver};
 use crate::bootstrap::{ChannelFrame, Payload, PeerKey, Rendezvous};
 use crate::error::Error;
 use crate::net::Net;
 use crate::object::SourceSet;
-use crate::object::manifest::{Kind, TOP};
 use crate::text::escaped;
 use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
 
@@ -44,39 +43,6 @@ pub struct SenderPlan {
     pub timeout: Duration,
     /// Bytes per second of multicast; `None`: as fast as the receivers take them.
     pub rate: Option<u64>,
-}
-
-/// The numbers of the entries of a set that are sent, each a file.
-///
-/// # Errors
-/// The set has something that P3's protocol cannot send.
-pub fn files(set: &SourceSet) -> Result<VecDeque<u32>, Error> {
-    let entries = set.manifest().entries();
-    for (number, entry) in (0..).zip(entries) {
-        let what = match entry.kind {
-            Kind::File(_) if entry.parent == TOP => continue,
-            Kind::HardLink(_) => "another name of a file that is sent already",
-            Kind::Copy(_) => "a copy of a file that is sent already",
-            Kind::Stream => "a stream, whose length is not known",
-            Kind::Special(_) => "a device or a FIFO",
-            _ => "a directory",
-        };
-        return Err(Error::Usage(format!(
-            "{} is {what}, and P3's protocol sends files alone: name each file once, or choose \
-             another scheme",
-            set.path(number).display()
-        )));
-    }
-    Ok((0..entries.len() as u32).collect())
-}
-
-/// The hash by which receivers find what an earlier run has left; empty if they keep nothing, as
-/// with P3's protocol. `scheme`: the sender's.
-pub fn digest(scheme: &str, set: &SourceSet) -> String {
-    match scheme == super::NAME {
-        true => String::new(),
-        false => set.digest(),
-    }
 }
 
 /// What has happened at a sender.
@@ -117,6 +83,8 @@ struct Peer {
     node: NodeId,
     /// The first file that was opened after the receiver had joined.
     next: FileId,
+    /// Number of files that were over then.
+    before: u64,
     /// Files that the receiver is to have and has not said to have stored, or not to store.
     awaited: BTreeSet<FileId>,
     /// Bytes of the files that the receiver takes part in, as far as they have been multicast.
@@ -249,6 +217,7 @@ impl FileSender {
             id: joined.receiver,
             node,
             next: joined.next,
+            before: joined.next.0 - 1 - joined.open.len() as u64,
             awaited: BTreeSet::new(),
             offered: 0,
             lacking: 0,
@@ -387,6 +356,11 @@ impl FileSender {
         peer.map_or((true, false), |p| {
             (p.awaited.is_empty(), p.lacks.is_empty())
         })
+    }
+
+    /// Number of files that were over before a receiver came. It gets none of them.
+    pub fn before(&self, key: PeerKey) -> u64 {
+        self.peers.get(&key).map_or(0, |peer| peer.before)
     }
 
     /// Bytes of the files that a receiver takes part in, as far as they have been multicast.

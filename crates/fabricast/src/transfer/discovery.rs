@@ -165,20 +165,26 @@ impl<'a> Discovery<'a> {
             address: announced.address,
             name: welcome.name.clone(),
             len: welcome.len,
+            tops: welcome.tops,
         };
         let as_announced = offered.name == announced.name
+            && offered.tops == announced.tops
             && announced.len.is_none_or(|len| Some(len) == welcome.len);
         let accepted = match &self.options.accept {
             _ if as_announced => true,
             Accept::Any => true,
-            Accept::Named(pattern) => pattern.matches(&offered.name),
+            Accept::Named(pattern) => offered.tops == 1 && pattern.matches(&offered.name),
             Accept::Asked(_) | Accept::Nobody => false,
         };
         if accepted {
             return Ok(());
         }
+        let more = match offered.tops {
+            0 | 1 => String::new(),
+            tops => format!(" and {} more", tops - 1),
+        };
         let text = format!(
-            "it offers {:?} of {} over TCP, which is not what was announced",
+            "it offers {:?}{more} of {} over TCP, which is not what was announced",
             offered.name,
             match welcome.len {
                 Some(len) => format!("{len} bytes"),
@@ -312,6 +318,7 @@ mod tests {
             address: "192.0.2.1:7".parse().unwrap(),
             name: "file".into(),
             len: None,
+            tops: 1,
         };
         assert_eq!(told(&mut discovery).len(), 0);
         discovery.give_up(offer.clone(), &Error::Refused("the first".into()));

@@ -230,6 +230,7 @@ mod tests {
             address: (Ipv4Addr::new(192, 0, 2, 1), port).into(),
             name: "file".into(),
             len: None,
+            tops: 1,
         };
         let mut options = RecvOptions::new("copy");
         options.accept = Accept::Any;

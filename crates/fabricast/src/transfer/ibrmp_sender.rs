@@ -344,6 +344,20 @@ impl<'a> IbrmpSender<'a> {
         if let Some(reason) = reason {
             return self.fail(at, State::Failed, exit::PARTIAL, reason);
         }
+        let before = self.files.before(peer);
+        if before > 0 {
+            let files = match before {
+                1 => "1 file was".to_owned(),
+                n => format!("{n} files were"),
+            };
+            let reason = format!(
+                "{files} over before it came, and P3's protocol sends none of them again: another \
+                 scheme does"
+            );
+            self.over(at, State::Failed, Some(reason.clone()));
+            let event = self.admission.part_with(at, exit::PARTIAL, reason);
+            return (self.tell)(event);
+        }
         self.over(at, State::Verified, None);
         (self.tell)(self.admission.part(at, self.last));
     }

@@ -68,6 +68,7 @@ impl Senders {
             address,
             name: a.name,
             len: a.len,
+            tops: 1,
         };
         if !wanted(&offer) {
             return;
@@ -145,6 +146,7 @@ mod tests {
             address: (Ipv4Addr::LOCALHOST, PORT_MIN + port).into(),
             name: session.to_string(),
             len: Some(session),
+            tops: 1,
         }
     }
 
