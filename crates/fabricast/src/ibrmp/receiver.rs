@@ -227,6 +227,12 @@ impl FileReceiver {
         self.machine.as_ref().is_none_or(|m| m.waiting() == 0)
     }
 
+    /// Whether it is known what has become of each file up to the last one.
+    pub fn has_all(&self, last: u64) -> bool {
+        let mut files = self.offer.up_to(last);
+        files.all(|file| self.ended.contains(&file))
+    }
+
     /// Whether files are proven or stored, for which nothing has to come from the sender.
     pub fn is_storing(&self) -> bool {
         !self.being_stored.is_empty()

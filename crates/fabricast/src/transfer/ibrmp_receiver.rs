@@ -295,10 +295,11 @@ impl Session<'_> {
         let Some(last) = self.last.as_ref().filter(|_| is_due) else {
             return Ok(());
         };
-        // All frames of the channel come before the sender's last words. What was multicast before
-        // them may still be in a queue, and requests that wait may still be needed.
+        // All frames of the channel come before the sender's last words. If something lacks, what
+        // was multicast before them may still be in a queue, and requests that wait be needed.
         let quiet = self.said.elapsed();
-        let is_over = quiet > LAST_DATAGRAMS && self.files.is_silent();
+        let is_over = self.files.has_all(last.file)
+            || quiet > LAST_DATAGRAMS && self.files.is_silent();
         if is_over || quiet > FAREWELL {
             self.files.give_up(self.control)?;
         }
