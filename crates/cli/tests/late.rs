@@ -5,8 +5,9 @@ mod common;
 use std::path::Path;
 
 use common::control::{Peer, able};
+use common::place::Loopback;
 use common::tree::{described, recv, send, tree};
-use common::{AT_ONCE, Run, SIZE, Scratch, receiver, same, steady};
+use common::{AT_ONCE, Flush, Run, SIZE, Scratch, receiver, same, steady};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -149,13 +150,13 @@ fn a_file_that_has_changed_fails_for_late_receivers_alone() {
 fn a_late_receiver_whose_only_file_has_changed_gets_nothing() {
     let dir = Scratch::new();
     let source = dir.file("source", SIZE);
-    let (mut sender, address) = common::sender(&source, &steady("1"));
-    let first = receiver(&address, "first", &dir.path("first"), &[]);
-    sender.until_share(90);
-    let mut late = receiver(&address, "late", &dir.path("late"), &[]);
-    late.until("joined", |_| true);
-    // The sender reads packs ahead, but not all that are left for the late one.
+    let flush = Flush::new(&dir);
+    let (sender, address) = common::sender(&source, &steady("1"));
+    // The sender has read all of the file, and the transfer goes on.
+    let first = flush.held(&Loopback, &address, "first", &dir.path("first"));
+    let held = flush.reached();
     std::fs::remove_file(&source).unwrap();
+    let late = receiver(&address, "late", &dir.path("late"), &[]);
     let late = late.end().expect(9);
     assert!(
         late.stderr.contains("cannot be sent any more"),
@@ -163,9 +164,11 @@ fn a_late_receiver_whose_only_file_has_changed_gets_nothing() {
         late.stderr
     );
     assert!(!dir.path("late").exists());
+    drop(held);
+    first.end().expect(0);
     let sent = sender.end().expect(10);
+    assert_eq!(sent.result("first")["state"], "verified");
     assert_eq!(sent.result("late")["state"], "failed");
-    drop(first);
 }
 
 /// A receiver that is killed while it catches up holds up nobody, and is lost in the table.

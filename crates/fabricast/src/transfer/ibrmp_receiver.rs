@@ -298,8 +298,8 @@ impl Session<'_> {
         // All frames of the channel come before the sender's last words. If something lacks, what
         // was multicast before them may still be in a queue, and requests that wait be needed.
         let quiet = self.said.elapsed();
-        let is_over = self.files.has_all(last.file)
-            || quiet > LAST_DATAGRAMS && self.files.is_silent();
+        let is_over =
+            self.files.has_all(last.file) || quiet > LAST_DATAGRAMS && self.files.is_silent();
         if is_over || quiet > FAREWELL {
             self.files.give_up(self.control)?;
         }
