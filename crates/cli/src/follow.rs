@@ -392,7 +392,7 @@ impl Following {
         // What has come, which need not be what the catalogue names.
         let mut here = Entry::received(&report.manifest);
         here.retain(|entry| names.contains(&&*entry.name));
-        // Also of an entry of which a file has not come: the others lie there.
+        // An entry may lack a file that has not come; its other files are here all the same.
         let noted = open.record.note_paths(&here, &report.manifest);
         here.retain(|entry| {
             !failed.contains(&entry.name) && open.record.received(entry, self.hooks.is_some())

@@ -86,8 +86,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// Follows, and always wants the second entry. Returns what it is told to receive, and of which
-/// catalogue.
+/// Follows, and always wants the second entry. Returns the number of the catalogue, and the entries
+/// that it is told to receive.
 fn follow(from: &str, ends: &AtomicBool) -> Option<(u64, BTreeSet<u32>)> {
     let mut follower = Follower::connect(from, "f").unwrap();
     follower.want(&BTreeSet::new()).unwrap();

@@ -59,10 +59,7 @@ pub enum Item {
 /// Length in bytes of the payload that follows a frame of the reliable channel.
 fn payload_len(frame: &ibrmp::Frame) -> usize {
     match frame {
-        ibrmp::Frame::Message(message) => match message.body {
-            Body::Data { len, .. } => len as usize,
-            _ => 0,
-        },
+        ibrmp::Frame::Message(message) => message.data_len() as usize,
         ibrmp::Frame::Ack(_) => 0,
     }
 }

@@ -89,20 +89,12 @@ fn write(what: &'static str, node: Option<u32>, message: &Message) {
     trace!(what, kind, fd, file, sequence, length, ?node);
 }
 
-/// Bytes of a file in a message.
-pub(super) fn data_len(message: &Message) -> u64 {
-    match message.body {
-        Body::Data { len, .. } => len.into(),
-        _ => 0,
-    }
-}
-
 impl Messages {
     /// Notes a message that goes, or has come, by multicast.
     pub(super) fn multicast(&mut self, message: &Message) {
         write("multicast", None, message);
         self.multicast.add(message.kind());
-        self.multicast_bytes += data_len(message);
+        self.multicast_bytes += u64::from(message.data_len());
     }
 
     /// Notes a frame that goes by the channel to this node.
@@ -121,7 +113,7 @@ impl Messages {
         match frame {
             Frame::Message(message) => {
                 write(what, Some(node), message);
-                self.channel_bytes += data_len(message);
+                self.channel_bytes += u64::from(message.data_len());
             }
             Frame::Ack(messages) => trace!(what, kind = "ACK", messages, node),
         }

@@ -16,7 +16,6 @@ use fabricast_proto::ibrmp::{
 use fabricast_proto::{Dest, NodeId, Time};
 
 use super::fingerprint::Sections;
-use super::messages::data_len;
 use super::pace::{Pace, StandBack};
 use super::sent::OpenFile;
 use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD, SentFiles, files};
@@ -482,11 +481,11 @@ impl FileSender {
                 continue;
             };
             let (len, payload) = match &frame {
-                Frame::Message(message) => (data_len(message), self.payload(message)),
+                Frame::Message(message) => (message.data_len(), self.payload(message)),
                 Frame::Ack(_) => (0, None),
             };
             if let Some(peer) = self.peers.get_mut(&key) {
-                peer.lacking = peer.lacking.saturating_sub(len);
+                peer.lacking = peer.lacking.saturating_sub(len.into());
                 self.messages.sent(peer.node.0, &frame);
             }
             if len > 0 {

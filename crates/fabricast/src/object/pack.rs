@@ -274,7 +274,7 @@ impl Pack {
         }
     }
 
-    /// The files of which it says that they cannot be read.
+    /// The files that cannot be read, as the pack says.
     pub fn failed_files(&self) -> BTreeSet<u32> {
         let header = Header::decode(&self.bytes[..self.header], self.payload().len());
         let Some(Content::Pieces(pieces)) = header.map(|header| header.content) else {

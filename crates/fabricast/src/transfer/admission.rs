@@ -553,10 +553,9 @@ impl<'a> Admission<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
 
+    use super::super::receiver_table::testing::receiver;
     use super::*;
-    use crate::bootstrap::message::Hello;
     use crate::object::testing::scratch;
     use crate::object::{PackIndex, Selection};
 
@@ -573,25 +572,6 @@ mod tests {
         let open = Admission::open(set, index, 7, &options, waker, &mut |_| ());
         act(open.unwrap());
         std::fs::remove_dir_all(dir).unwrap();
-    }
-
-    /// A receiver that connects from `address` to the sender's address `local`.
-    fn receiver(address: &str, local: &str, stage: Stage) -> Member {
-        let hello = Hello {
-            version: VERSION,
-            name: "x".into(),
-            address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
-            datagram: 1472,
-            window_bytes: 1 << 24,
-            stream: false,
-            discard: false,
-            nonce: None,
-        };
-        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
-        let peer = PeerKey::default();
-        let mut member = Member::new(peer, at(address), at(local), hello);
-        member.stage = stage;
-        member
     }
 
     #[test]

@@ -135,11 +135,17 @@ impl Admission<'_> {
             Step::Consider(member, mac) => match objection(&member, self, plan, options) {
                 Some(reason) => self.refuse(member, reason, tell),
                 None => {
-                    *self.came_late.entry(host_of(&member)).or_default() += 1;
-                    self.admit(member.late(), mac, tell);
+                    let late = self.count_late(member);
+                    self.admit(late, mac, tell);
                 }
             },
         }
+    }
+
+    /// Counts a late receiver at its host.
+    fn count_late(&mut self, member: Member) -> Member {
+        *self.came_late.entry(host_of(&member)).or_default() += 1;
+        member.late()
     }
 
     /// Takes the receivers for late that were not prepared at the start.
@@ -153,8 +159,8 @@ impl Admission<'_> {
             match objection(&member, self, plan, options) {
                 Some(reason) => self.refuse(member, reason, tell),
                 None => {
-                    *self.came_late.entry(host_of(&member)).or_default() += 1;
-                    self.members.push(member.late());
+                    let late = self.count_late(member);
+                    self.members.push(late);
                 }
             }
         }

@@ -404,12 +404,12 @@ pub mod testing {
 
     use super::{Member, Stage};
     use crate::bootstrap::PeerKey;
-    use crate::bootstrap::message::Hello;
+    use crate::bootstrap::message::{Hello, VERSION};
 
-    /// A receiver to which data are sent.
-    pub fn receiving() -> Member {
+    /// A receiver that connects from `address` to the sender's address `local`.
+    pub fn receiver(address: &str, local: &str, stage: Stage) -> Member {
         let hello = Hello {
-            version: 6,
+            version: VERSION,
             name: "x".into(),
             address: (Ipv4Addr::UNSPECIFIED.into(), 1).into(),
             datagram: 1472,
@@ -418,11 +418,16 @@ pub mod testing {
             discard: false,
             nonce: None,
         };
-        let at = SocketAddr::from(([127, 0, 0, 1], 1));
+        let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
         Member {
-            stage: Stage::Receiving,
-            ..Member::new(PeerKey::default(), at, at, hello)
+            stage,
+            ..Member::new(PeerKey::default(), at(address), at(local), hello)
         }
+    }
+
+    /// A receiver to which data are sent.
+    pub fn receiving() -> Member {
+        receiver("127.0.0.1", "127.0.0.1", Stage::Receiving)
     }
 }
 

@@ -71,12 +71,17 @@ impl Admission<'_> {
         }
     }
 
+    fn say_bye(&self, at: usize) {
+        let peer = self.members[at].peer;
+        self.rendezvous.say(peer, ToReceiver::Bye);
+        self.rendezvous.close(peer);
+    }
+
     /// Says goodbye to a receiver that has everything, since `seconds` after the start. Returns the
     /// event that tells so.
     pub fn part(&mut self, at: usize, seconds: f64) -> SendEvent {
+        self.say_bye(at);
         let member = &self.members[at];
-        self.rendezvous.say(member.peer, ToReceiver::Bye);
-        self.rendezvous.close(member.peer);
         let receiver = member.name();
         match member.ended(State::Received) {
             true => SendEvent::Received { receiver, seconds },
@@ -87,11 +92,9 @@ impl Admission<'_> {
     /// Says goodbye to a receiver that has everything but files that it could not get, and knows
     /// that. Returns the event that tells so.
     pub fn part_with(&mut self, at: usize, code: u8, reason: String) -> SendEvent {
-        let member = &self.members[at];
-        self.rendezvous.say(member.peer, ToReceiver::Bye);
-        self.rendezvous.close(member.peer);
+        self.say_bye(at);
         SendEvent::Failed {
-            receiver: member.name(),
+            receiver: self.members[at].name(),
             code,
             reason,
         }

@@ -319,6 +319,14 @@ impl Frame {
 }
 
 impl Message {
+    /// Bytes of the file that follow the message: those of DATA.
+    pub fn data_len(&self) -> u32 {
+        match self.body {
+            Body::Data { len, .. } => len,
+            _ => 0,
+        }
+    }
+
     /// P3's type of the message.
     pub fn kind(&self) -> Type {
         match self.body {

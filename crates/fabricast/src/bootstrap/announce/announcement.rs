@@ -57,7 +57,7 @@ pub struct Offer {
     pub name: String,
     /// Length of the file in bytes, if the sender told it.
     pub len: Option<u64>,
-    /// Number of files and directories that are sent together, of which the name is the first's. An
+    /// Number of files and directories that are sent together. The first has the name above. An
     /// announcement tells of one.
     pub tops: u32,
 }
