@@ -87,29 +87,6 @@ fn every_scheme_brings_the_file() {
     }
 }
 
-/// P3's protocol with losses of multicast alone (P3.9): five receivers have everything. More of it
-/// comes by the reliable channels the more is lost.
-#[test]
-fn multicast_losses_of_any_size_are_made_up_for() {
-    let cluster = cluster!(5, &SLOW);
-    let mut before = 0;
-    for loss in ["0", "10", "50", "90"] {
-        cluster.run(&["loss", loss, "--what", "udp"]);
-        let options = ["--scheme", "ibrmp"];
-        let done = Transfer::start(&cluster, 5, 8 * MB, &options).end(&[]);
-        let messages = &done.sent.one("summary")["messages"];
-        let (multicast, again) = (&messages["multicast_bytes"], &messages["channel_bytes"]);
-        assert_eq!(multicast.as_u64(), Some(8 * MB as u64));
-        let again = again.as_u64().unwrap();
-        let seconds = &done.sent.one("summary")["seconds"];
-        println!("{loss} %: {seconds} s, {again} bytes by channels");
-        assert!(again >= before, "{loss} %: {again} bytes after {before}");
-        before = again;
-    }
-    // Nine tenths of each receiver's file, but for what chance has spared.
-    assert!(before > 5 * 8 * MB as u64 * 8 / 10, "{before}");
-}
-
 /// Receivers repair and answer for others. If one of them is killed, the others still finish.
 #[test]
 fn a_collector_that_is_killed_is_replaced() {
