@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fabricast::bootstrap::PORT;
@@ -197,7 +198,11 @@ pub enum Command {
     #[command(after_help = RECV_EXAMPLES)]
     Recv(Recv),
     /// Copy files to many hosts: send, and start the receivers there
-    #[command(long_about = copy::LONG, after_help = copy::EXAMPLES)]
+    #[command(
+        override_usage = copy::USAGE,
+        long_about = copy::LONG,
+        after_help = copy::EXAMPLES
+    )]
     Copy(Copy),
     /// Send what is published in a directory to all hosts that follow it, until it is stopped
     #[command(long_about = serve::LONG, after_help = serve::EXAMPLES)]
@@ -296,6 +301,7 @@ pub struct Send {
         long,
         value_name = "NAME,...",
         value_delimiter = ',',
+        value_parser = NonEmptyStringValueParser::new(),
         help_heading = "Start"
     )]
     pub require: Vec<String>,

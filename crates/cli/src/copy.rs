@@ -12,6 +12,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -55,7 +56,7 @@ pub fn run(args: &args::Copy, groups: &Groups, interrupt: Arc<AtomicBool>) -> u8
             out.print(&format!("{host}\n"));
         }
         let (name, selection) = (args.name.as_deref(), sending::selection(&args.how));
-        return sending::dry_run(&args.sources, name, &args.how, &selection, &mut out);
+        return sending::dry_run(copy.sources, name, &args.how, &selection, &mut out);
     }
     let (result, hosts) = copy.run(&mut out, interrupt);
     conclude(&mut out, result, &hosts)
@@ -64,6 +65,7 @@ pub fn run(args: &args::Copy, groups: &Groups, interrupt: Arc<AtomicBool>) -> u8
 /// A copy, as the command line describes it.
 struct Copy<'a> {
     args: &'a args::Copy,
+    sources: &'a [PathBuf],
     target: Target<'a>,
     launcher: Launcher,
     keys: BTreeMap<String, PreSharedKey>,
@@ -73,7 +75,17 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     fn new(args: &'a args::Copy, groups: &'a Groups) -> Result<Copy<'a>, Error> {
         sending::check_scheme(&args.how)?;
-        let target = Target::parse(&args.target, |name| env::var(name).ok())?;
+        let (sources, target) = match args.paths.split_last() {
+            Some((target, sources)) if !sources.is_empty() => (sources, target),
+            _ => {
+                return Err(Error::Usage(
+                    "what is copied goes before HOSTS:DEST, such as `fabricast copy image.iso \
+                     node[1-8]:/scratch`"
+                        .into(),
+                ));
+            }
+        };
+        let target = Target::parse(target.as_os_str(), |name| env::var(name).ok())?;
         let is_slurm = env::var_os("SLURM_JOB_ID").is_some();
         let launcher = Launcher::new(args.launch.as_deref(), is_slurm)?;
         let (least, all) = (args.min_receivers as usize, target.hosts.len());
@@ -87,6 +99,7 @@ impl<'a> Copy<'a> {
         let keys = target.hosts.iter().map(key).collect::<Result<_, Error>>()?;
         Ok(Copy {
             args,
+            sources,
             target,
             launcher,
             keys,
@@ -107,7 +120,7 @@ impl<'a> Copy<'a> {
         let mut processes = None;
         let mut here = BTreeSet::new();
         let has_started = Arc::new(AtomicBool::new(false));
-        let source = match sending::source(&self.args.sources, self.args.name.as_deref()) {
+        let source = match sending::source(self.sources, self.args.name.as_deref()) {
             Ok(source) => source,
             Err(error) => return (Err(error.into()), Vec::new()),
         };

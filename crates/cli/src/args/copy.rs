@@ -26,6 +26,9 @@ and UDP.
 Hosts are reached by ssh, which must not ask for anything; within a Slurm job by srun; or by any \
 command (--launch).";
 
+/// The usage line. Sources and hosts are one argument, so that options may stand between them.
+pub const USAGE: &str = "fabricast copy [OPTIONS] <SOURCE>... <HOSTS:DEST>";
+
 /// The examples of `--help`.
 pub const EXAMPLES: &str = "\
 Examples:
@@ -51,12 +54,10 @@ Values:
 
 #[derive(clap::Args, Debug)]
 pub struct Copy {
-    /// The files and directories to copy
-    #[arg(required = true, value_name = "SOURCE")]
-    pub sources: Vec<PathBuf>,
-    /// The hosts, and the directory there
-    #[arg(required = true, value_name = "HOSTS:DEST")]
-    pub target: OsString,
+    /// SOURCE...: the files and directories to copy; last HOSTS:DEST, the hosts and the directory
+    /// there
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
     /// Name of the file that is sent from standard input, for the receivers [default: stdin]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,

@@ -6,7 +6,6 @@ use clap::ArgAction;
 use fabricast::ibrmp;
 use fabricast::interface::Interface;
 use fabricast::proto::Scheme;
-use fabricast::proto::scheme::UnknownScheme;
 use fabricast_console::units;
 
 /// Options that `send`, `copy` and `recv` share.
@@ -76,10 +75,11 @@ pub struct Net {
 }
 
 /// Checks the name of a scheme, or of P3's protocol.
-pub fn scheme(name: &str) -> Result<String, UnknownScheme> {
+pub fn scheme(name: &str) -> Result<String, String> {
     let base = name.split('+').next().unwrap_or_default();
-    match base == ibrmp::NAME {
-        true => Ok(name.to_string()),
-        false => name.parse::<Scheme>().map(|_| name.to_string()),
+    if base != ibrmp::NAME {
+        name.parse::<Scheme>()
+            .map_err(|e| format!("{e}, or {} alone", ibrmp::NAME))?;
     }
+    Ok(name.to_string())
 }

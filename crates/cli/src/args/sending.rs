@@ -177,6 +177,7 @@ fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
 /// Parses `demote` or `NAME=demote`. A name may contain `=`.
 fn slow(s: &str) -> Result<(Option<String>, Slow), String> {
     let (name, rule) = match s.rsplit_once('=') {
+        Some(("", _)) => return Err("a receiver's name goes before '='".into()),
         Some((name, rule)) => (Some(name.to_owned()), rule),
         None => (None, s),
     };
@@ -216,6 +217,7 @@ mod tests {
     #[test]
     fn rules_for_slow_receivers() {
         assert_eq!(slow("drop"), Ok((None, Slow::Drop)));
+        assert!(slow("=drop").is_err());
         assert_eq!(slow("h5=demote"), Ok((Some("h5".into()), Slow::Demote)));
         assert_eq!(slow("a=b=wait"), Ok((Some("a=b".into()), Slow::Wait)));
         for bad in ["", "h5=", "h5", "h5=demoted"] {
