@@ -56,7 +56,11 @@ fn bad_usage_says_so() {
         (&["send", source, "--interface", "nosuch0"], 2, "lo"),
         (&["send", source, "--slow", "maybe"], 2, "drop"),
         (&["send", source, "--slow", "=drop"], 2, "goes before '='"),
-        (&["send", source, "--require", "a,,b"], 2, "a value is required"),
+        (
+            &["send", source, "--require", "a,,b"],
+            2,
+            "a value is required",
+        ),
         (&["send", source, "--scheme", "ibrm"], 2, "or ibrmp alone"),
         (&["copy", source], 2, "goes before HOSTS:DEST"),
         (

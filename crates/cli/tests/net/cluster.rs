@@ -72,6 +72,11 @@ impl Cluster {
         command
     }
 
+    /// The cluster's name for the testbed's tools.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The file that stands for a host's network namespace.
     pub fn namespace(&self, host: &str) -> PathBuf {
         format!("/run/netns/fc-{}-{host}", self.name).into()
