@@ -35,6 +35,22 @@ fn one_at_a_tenth_is_demoted_and_has_all_in_the_end() {
     assert_eq!(done.sent.all("verified").last().unwrap()["receiver"], SLOW);
 }
 
+/// A receiver that gets on all the time, and would take a minute more than the others, is given up.
+#[test]
+fn one_that_trickles_is_given_up() {
+    let Some(cluster) = one_at_a_tenth() else {
+        return;
+    };
+    let rate = ["rate", "500kbit", "--host", SLOW, "--queue", "32kb"];
+    cluster.run(&rate);
+    let options = ["--slow", "demote", "--patience", "500ms"];
+    let done = Transfer::start(&cluster, 5, 4 * MB, &options).end(&[SLOW]);
+    let result = done.sent.result(SLOW);
+    assert_eq!(result["state"], "dropped", "{result}");
+    let reason = result["reason"].as_str().unwrap();
+    assert!(reason.contains("it has not caught up within"), "{reason}");
+}
+
 /// The rule for one receiver by its name: it is dropped, and the rule for the others is another.
 #[test]
 fn one_at_a_tenth_is_dropped_by_name() {

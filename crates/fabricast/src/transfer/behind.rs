@@ -9,7 +9,7 @@ use super::ALL;
 use super::events::{Part, State};
 use super::receiver_table::{Member, Place, Wait};
 use super::sender_session::SenderSession;
-use super::slow::trickles;
+use super::slow::{half_complete, trickles};
 use crate::config::Slow;
 use crate::error::exit;
 
@@ -91,8 +91,8 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Removes receivers that catch up and take too long, so that the sender does not stay for ever
-    /// for one that trickles.
+    /// Removes receivers that take too long when the others have everything, so that the sender
+    /// does not stay for ever for one that trickles.
     pub(super) fn leave_trickling(&mut self, now: Instant) {
         let Some(streamed) = self.streamed else {
             return;
@@ -103,10 +103,15 @@ impl SenderSession<'_> {
         // It never shrinks: those that have gone have taken their time.
         let catch_up = self.most_catching_up.max(count);
         self.most_catching_up = catch_up;
+        let half = half_complete(members, self.clock.0);
         for at in 0..members.len() {
             let member = &self.admission.members[at];
-            let reason = trickles(member, self.options, now, streamed, catch_up);
-            if let Some(reason) = reason {
+            let (streamed, receivers) = match member.part {
+                Part::Whole => (half, 1),
+                _ => (Some(streamed), catch_up),
+            };
+            let late = |streamed| trickles(member, self.options, now, streamed, receivers);
+            if let Some(reason) = streamed.and_then(late) {
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
         }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::events::Part;
 use super::receiver_table::{Member, Stage, Wait};
 use crate::config::{SendOptions, Slow};
 use crate::setting::{PATIENCE, SLOW};
@@ -30,6 +29,25 @@ pub struct Streamed {
     pub lasted: Duration,
 }
 
+/// When half of these receivers were complete, and how long that took since `start`; `None` if they
+/// are not. For a receiver that is neither demoted nor late this takes the place of the end of the
+/// stream, which all receivers of a small set hear at once.
+pub fn half_complete(members: &[Member], start: Instant) -> Option<Streamed> {
+    let ended = members.iter().filter_map(|member| match &member.stage {
+        Stage::Over { state, seconds, .. } => state.is_complete().then_some(*seconds),
+        _ => None,
+    });
+    let mut ended: Vec<f64> = ended.collect();
+    let half = members.len().div_ceil(2).checked_sub(1)?;
+    if half >= ended.len() {
+        return None;
+    }
+    let (_, seconds, _) = ended.select_nth_unstable_by(half, f64::total_cmp);
+    let lasted = Duration::from_secs_f64(*seconds);
+    let at = start + lasted;
+    Some(Streamed { at, lasted })
+}
+
 /// How long a receiver may catch up after the stream, if `receivers` do so.
 fn catch_up_limit(patience: Duration, streamed: Streamed, receivers: u32) -> Duration {
     let standstill = patience.saturating_mul(STANDSTILL);
@@ -37,8 +55,9 @@ fn catch_up_limit(patience: Duration, streamed: Streamed, receivers: u32) -> Dur
     standstill.saturating_add(stream.saturating_mul(receivers))
 }
 
-/// Why the sender removes a receiver that catches up, if it does: the receiver has got on all the
-/// time, and takes too long. `receivers`: how many catch up.
+/// Why the sender removes a receiver that is behind, if it does: the receiver has got on all the
+/// time, and takes too long. `streamed`: when the others had everything. `receivers`: how many
+/// catch up.
 pub fn trickles(
     member: &Member,
     options: &SendOptions,
@@ -47,12 +66,12 @@ pub fn trickles(
     receivers: u32,
 ) -> Option<String> {
     let rule = options.slow_rule(&member.name);
-    let catches_up = member.part != Part::Whole && member.stage == Stage::Receiving;
+    let is_behind = member.stage == Stage::Receiving;
     let limit = catch_up_limit(options.patience, streamed, receivers);
     // A late receiver has come since then.
     let since = streamed.at.max(member.since);
     let is_over = now.saturating_duration_since(since) > limit;
-    (matches!(rule, Slow::Demote | Slow::Drop) && catches_up && is_over).then(|| {
+    (matches!(rule, Slow::Demote | Slow::Drop) && is_behind && is_over).then(|| {
         format!(
             "too slow: it has not caught up within {} (six times {PATIENCE}, and twenty times as \
              long as the others took for each receiver that catches up; {SLOW} wait would wait \
@@ -104,10 +123,33 @@ pub fn too_slow(wait: &Wait) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::events::{Part, State};
     use super::super::receiver_table::testing::receiving;
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn half_are_complete_when_the_middle_one_is() {
+        let start = Instant::now();
+        let over = |state, seconds| {
+            let mut member = receiving();
+            member.stage = Stage::Over {
+                state,
+                reason: None,
+                seconds,
+            };
+            member
+        };
+        let mut members = vec![receiving(), over(State::Verified, 7.0), receiving()];
+        assert!(half_complete(&members, start).is_none());
+        assert!(half_complete(&[], start).is_none());
+        members[0] = over(State::Lost, 1.0);
+        assert!(half_complete(&members, start).is_none());
+        members.push(over(State::Received, 3.0));
+        let half = half_complete(&members, start).unwrap();
+        assert_eq!((half.at, half.lasted), (start + 7 * S, 7 * S));
+    }
 
     /// One that gets on for ever is given up, however often it says something. It has time for as
     /// many receivers as catch up.
@@ -129,8 +171,7 @@ mod tests {
             member.heard = now;
             trickles(&member, options, now, streamed, receivers)
         };
-        assert_eq!(after(&member, &options, 10_000, 1), None, "it is whole");
-        for part in [Part::Demoted, Part::Late] {
+        for part in [Part::Whole, Part::Demoted, Part::Late] {
             member.part = part;
             assert_eq!(after(&member, &options, 212, 1), None);
             let reason = after(&member, &options, 213, 1).unwrap();
