@@ -85,11 +85,11 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 out.say(&format!("{} files and directories deleted", report.deleted));
             }
             if let Some(first) = report.failed.first() {
-                eprintln!(
-                    "fabricast: {} of the sender's files are not here, such as {}",
+                out.complain(&format!(
+                    "{} of the sender's files are not here, such as {}",
                     report.failed.len(),
                     escaped(&first.path)
-                );
+                ));
             }
             out.code(report.exit_code())
         }

@@ -8,78 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::feed::{
-    contents, ends, feed_in, follow, publish, serve, serve_by, until_all, until_entry,
+    HandMade, contents, described_entry, ends, feed_in, follow, publish, serve, serve_by,
+    until_all, until_entry,
 };
 use common::tree::send;
-use common::{BOUND, Run, Scratch};
-use fabricast::config::NetOptions;
-use fabricast::feed::{Catalogue, Entry, FeedServer};
-use fabricast::object::{Selection, SourceSet};
-use fabricast::waker::Waker;
+use common::{Run, Scratch};
+use fabricast::feed::Entry;
 use serde_json::Value;
-
-/// A feed whose test says what it offers and what it sends.
-struct HandMade(FeedServer);
-
-impl HandMade {
-    fn new() -> HandMade {
-        let net = NetOptions {
-            interface: "127.0.0.1".parse().unwrap(),
-            ..NetOptions::default()
-        };
-        HandMade(FeedServer::open(&net, 0, "feed", 4, Waker::new().unwrap()).unwrap())
-    }
-
-    fn address(&self) -> String {
-        self.0.address().to_string()
-    }
-
-    /// Offers these entries.
-    fn offer(&mut self, number: u64, entries: &[Entry]) {
-        let entries = entries.to_vec();
-        self.0.publish(Catalogue { number, entries });
-    }
-
-    /// Serves until a follower wants something, and tells it of the transfer at `address`.
-    fn invite(&mut self, address: &str) {
-        let until = Instant::now() + BOUND;
-        loop {
-            self.0.turn(Duration::from_millis(10));
-            let waiting = self.0.waiting();
-            let wants = waiting.iter().find(|(_, wants)| !wants.is_empty());
-            if let Some((follower, wants)) = wants.map(|(key, wants)| (*key, (*wants).clone())) {
-                let (_, port) = address.rsplit_once(':').unwrap();
-                self.0.invite(follower, &wants, port.parse().unwrap());
-                self.0.turn(Duration::ZERO);
-                return;
-            }
-            assert!(Instant::now() < until, "waited too long");
-        }
-    }
-
-    /// Serves until a follower waits and wants nothing.
-    fn until_content(&mut self) {
-        let until = Instant::now() + BOUND;
-        while !self.0.waiting().iter().any(|(_, wants)| wants.is_empty()) {
-            self.0.turn(Duration::from_millis(10));
-            assert!(Instant::now() < until, "waited too long");
-        }
-    }
-}
-
-/// What a catalogue says of a file or directory.
-fn entry(path: &Path) -> Entry {
-    let sources = [path.to_owned()];
-    let set = SourceSet::list(&sources, &Selection::default(), &mut |_| {}).unwrap();
-    Entry {
-        name: set.name(),
-        len: set.known_len().unwrap(),
-        digest: set.digest(),
-    }
-}
 
 /// A follower records what has come, whatever the catalogue names. So it does not believe that it
 /// has the other version, and does not want again what it has.
@@ -87,7 +24,7 @@ fn entry(path: &Path) -> Entry {
 fn what_has_come_is_recorded_and_not_what_the_catalogue_names() {
     let dir = Scratch::new();
     let sent = dir.file("a", 1000);
-    let comes = entry(&sent);
+    let comes = described_entry(&sent);
     let named = Entry {
         digest: blake3::hash(b"another version").to_hex().to_string(),
         ..comes.clone()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Arg;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
+use fabricast::feed::AT_ONCE_MAX;
 use fabricast_console::units;
 
 use super::follow::metrics_address;
@@ -19,7 +20,7 @@ Send what is published in a directory to all hosts that follow it, until stopped
 Each file or directory directly in DIR is an entry of the feed. When an entry is new or has \
 changed, and then been quiet for --settle, it is sent to the followers that are there \
 (`fabricast recv --follow`), once to all of them. A follower that comes later, or was away, gets \
-what it lacks as soon as the feed is idle. What all followers have is not sent.
+what it lacks as soon as there is a place for it (--at-once). What all followers have is not sent.
 
 Publish by rename: write to a hidden name (.new) or NAME.part in DIR, then rename. The feed leaves \
 out names that begin with a dot or end in .part or .partial, also within directories, so rsync's \
@@ -87,7 +88,20 @@ pub struct Serve {
     /// TCP port where followers connect; 0 takes any free port
     #[arg(long, default_value_t = PORT, help_heading = "Feed")]
     pub port: u16,
-    /// TCP port of the transfers; 0 takes any free port for each
+    /// Send up to N publications at the same time, one of them short
+    ///
+    /// A publication is short if its entries have at most 4 MiB each, and long otherwise. One place
+    /// is kept for short ones, so that they do not wait for long ones; the others are for long
+    /// ones, which share the network. With 1 every publication waits for the one before.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(1..=AT_ONCE_MAX as i64),
+        help_heading = "Feed",
+    )]
+    pub at_once: u8,
+    /// TCP port of the transfers, the first of as many as --at-once says; 0 takes any free ports
     ///
     /// Give it if a firewall lets only certain ports pass.
     #[arg(long, default_value_t = 0, help_heading = "Feed")]

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 /// A longer entry is sent alone, in bytes. Then a follower that was killed finds the same set
 /// again, and goes on with it (spec 5.11).
 pub const SMALL: u64 = 4 << 20;
+/// Most transfers in which a follower takes part at the same time.
+pub const AT_ONCE_MAX: usize = 16;
 /// Most bytes of the small entries of a publication.
 const BYTES_MAX: u64 = 64 << 20;
 /// Most entries of a publication.
@@ -21,13 +23,18 @@ pub struct Choice<K> {
 
 /// Chooses what to send next: the entry that most followers want, of these the oldest. A small one
 /// takes other small ones along that exactly the same followers want. `None` if nobody wants
-/// anything. `lens`: bytes of each entry of the catalogue. `wants`: each follower, and the numbers
-/// of the entries that it wants.
-pub fn next_publication<K: Copy>(lens: &[u64], wants: &[(K, &BTreeSet<u32>)]) -> Option<Choice<K>> {
+/// anything that may be sent now.
+///
+/// * `lens`: bytes of each entry of the catalogue; `None`: it is not sent now.
+/// * `wants`: each follower, and the numbers of the entries that it wants.
+pub fn next_publication<K: Copy>(
+    lens: &[Option<u64>],
+    wants: &[(K, &BTreeSet<u32>)],
+) -> Option<Choice<K>> {
     let mut counts = vec![0usize; lens.len()];
     for (_, wanted) in wants {
         for &entry in *wanted {
-            counts[entry as usize] += 1;
+            counts[entry as usize] += usize::from(lens[entry as usize].is_some());
         }
     }
     let most = *counts.iter().max()?;
@@ -37,17 +44,17 @@ pub fn next_publication<K: Copy>(lens: &[u64], wants: &[(K, &BTreeSet<u32>)]) ->
         wants.iter().map(move |(_, wanted)| wanted.contains(&entry))
     };
     let mut entries = BTreeSet::from([first as u32]);
-    let mut bytes = lens[first];
+    let mut bytes = lens[first]?;
     let others = match bytes <= SMALL {
         true => first + 1..lens.len(),
         false => 0..0,
     };
     for entry in others {
         let is_alike = counts[entry] == most && wanted_by(entry).eq(wanted_by(first));
-        if !is_alike || lens[entry] > SMALL {
+        let Some(len) = lens[entry].filter(|len| is_alike && *len <= SMALL) else {
             continue;
-        }
-        bytes += lens[entry];
+        };
+        bytes += len;
         if bytes > BYTES_MAX || entries.len() == ENTRIES_MAX {
             break;
         }
@@ -72,11 +79,12 @@ mod tests {
 
     /// Publishes until nobody wants anything. Returns what was sent to whom.
     fn all(lens: &[u64], wants: &[&[u32]]) -> Vec<(Vec<u32>, Vec<usize>)> {
+        let lens: Vec<Option<u64>> = lens.iter().copied().map(Some).collect();
         let mut wants: Vec<BTreeSet<u32>> = wants.iter().map(|wanted| set(wanted)).collect();
         let mut sent = Vec::new();
         loop {
             let some: Vec<(usize, &BTreeSet<u32>)> = wants.iter().enumerate().collect();
-            let Some(Choice { entries, followers }) = next_publication(lens, &some) else {
+            let Some(Choice { entries, followers }) = next_publication(&lens, &some) else {
                 return sent;
             };
             for follower in &followers {
@@ -101,6 +109,25 @@ mod tests {
         let sent = all(&[1, long, 2, long], &[&[0, 1, 2, 3]]);
         let entries: Vec<Vec<u32>> = sent.into_iter().map(|(entries, _)| entries).collect();
         assert_eq!(entries, [vec![0, 2], vec![1], vec![3]]);
+    }
+
+    /// What is not sent now counts for nothing: neither who wants it, nor that it is like another.
+    #[test]
+    fn what_is_not_sent_now_is_left_out() {
+        let (both, one) = (set(&[0, 1, 2, 3]), set(&[2, 3]));
+        let wants = [("a", &both), ("b", &one)];
+        let next = |lens: &[Option<u64>]| {
+            let choice = next_publication(lens, &wants)?;
+            Some((Vec::from_iter(choice.entries), choice.followers))
+        };
+        let both = vec!["a", "b"];
+        assert_eq!(next(&[Some(1); 4]), Some((vec![2, 3], both.clone())));
+        assert_eq!(next(&[Some(1), None, None, Some(1)]), Some((vec![3], both)));
+        assert_eq!(
+            next(&[Some(1), None, None, None]),
+            Some((vec![0], vec!["a"]))
+        );
+        assert_eq!(next(&[None; 4]), None);
     }
 
     #[test]
