@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -163,7 +164,8 @@ fn a_follower_takes_part_in_several_transfers_at_once() {
     let mut server = server(4);
     server.publish(catalogue(1, &["a", "b", "c"]));
     let from = server.address().to_string();
-    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = channel::<()>();
+    let (say, said) = channel::<()>();
     let follower = thread::spawn(move || {
         let mut follower = connect(&from).unwrap();
         follower.want(&BTreeSet::new(), &[]).unwrap();
@@ -172,6 +174,7 @@ fn a_follower_takes_part_in_several_transfers_at_once() {
         // The feed has answered. This does not know of that yet.
         told.recv().unwrap();
         follower.want(&BTreeSet::from([0]), &[]).unwrap();
+        say.send(()).unwrap();
         for (number, entry, others) in [(7, 0, &[1, 2][..]), (8, 1, &[2])] {
             let heard = hear(&mut follower);
             assert!(
@@ -207,8 +210,10 @@ fn a_follower_takes_part_in_several_transfers_at_once() {
         );
         if n == 7 {
             tell.send(()).unwrap();
+            said.recv().unwrap();
         }
         serve_until(&mut server, |server, _| {
+            assert!(n == 8 || receiving(server) == [1, 0] && wanted(server) != Some(vec![0]));
             let is_so = wanted(server).as_ref() == Some(&after);
             is_so && receiving(server) == [usize::from(n == 7), usize::from(n == 8)]
         });
