@@ -429,13 +429,9 @@ impl<'a> Feed<'a> {
         out.event(&json!({
             "event": "publishing", "entries": names, "len": len, "followers": followers,
         }));
-        let first = escaped(names.first().copied().unwrap_or_default());
-        let more = match names.len() {
-            0 | 1 => String::new(),
-            n => format!(" and {} more", n - 1),
-        };
+        let what = sending::first_of(names.first().copied().unwrap_or_default(), names.len());
         let len = units::bytes(len);
-        out.say(&format!("Sending {first}{more} ({len}) to {followers}"));
+        out.say(&format!("Sending {what} ({len}) to {followers}"));
         let paths = names.iter().map(|name| self.args.dir.join(name)).collect();
         let mut options = self.options.clone();
         options.port = port;

@@ -11,7 +11,7 @@ use fabricast::feed::AT_ONCE_MAX;
 use fabricast_console::units;
 
 use super::follow::metrics_address;
-use super::sending::Sending;
+use super::sending::{IBRMP_ONLY, Sending, streams_help};
 
 /// The long text of `--help`.
 pub const LONG: &str = "\
@@ -47,6 +47,26 @@ Values:
   RATE   500Mbit or 60MB/s; a bare 500M means bits per second
   PCT    1 or 1%, at most 90";
 
+/// An option of a sender as a feed has it. Those that it refuses are not listed.
+fn of_a_feed(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "slow" => slow_of_a_feed(arg),
+        "scheme" => arg.long_help(streams_help()),
+        "rate" => {
+            let text = "Fixed rate of each transfer, data and repairs [default: as fast as the \
+                        slowest receiver can take]";
+            let long = format!(
+                "{text}\n\nGive it to leave the rest of a link to others. Transfers at the same \
+                 time (--at-once) have this rate each. A rate above the slowest link's only \
+                 causes losses."
+            );
+            arg.help(text).long_help(long)
+        }
+        name if IBRMP_ONLY.contains(&name) => arg.hide(true),
+        _ => arg,
+    }
+}
+
 /// The help of `--slow`, with the default of a feed in place of that of one transfer.
 fn slow_of_a_feed(arg: Arg) -> Arg {
     let text = arg.get_long_help().or(arg.get_help());
@@ -59,7 +79,7 @@ fn slow_of_a_feed(arg: Arg) -> Arg {
 }
 
 #[derive(clap::Args, Debug)]
-#[command(mut_arg("slow", slow_of_a_feed))]
+#[command(mut_args(of_a_feed))]
 pub struct Serve {
     /// The directory whose files and directories are published
     pub dir: PathBuf,
@@ -130,6 +150,23 @@ pub struct Serve {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    /// A feed lists neither P3's protocol nor the options for that, which it refuses.
+    #[test]
+    fn what_a_feed_refuses_is_not_listed() {
+        let mut command = crate::args::Args::command();
+        command.build();
+        let mut help = |name| {
+            let command = command.find_subcommand_mut(name).unwrap();
+            let help = command.render_long_help().to_string();
+            help.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let (serve, send) = (help("serve"), help("send"));
+        assert!(send.contains("ibrmp") && send.contains("--workers"));
+        assert!(!serve.contains("--workers") && !serve.contains("--file-timeout"));
+        assert!(!serve.contains("With --scheme ibrmp:") && !serve.contains("P3's protocol"));
+        assert!(serve.contains("have this rate each") && !send.contains("have this rate each"));
+    }
 
     /// Each command tells its own default, in the list of options and in the long text.
     #[test]
