@@ -41,8 +41,6 @@ use crate::sending::notice;
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 /// How often the receiver looks whether it has to end, and what is too old.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a follower looks whether what it has received is still there.
-const LOOK: Duration = Duration::from_secs(60);
 /// The pause before the feed is called again, at first and at most. It doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -76,6 +74,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         interrupt,
         hooks: hooks.transpose()?,
         metrics,
+        look: args.feed.look,
         has_followed: false,
         is_away: false,
         failures: Failures::default(),
@@ -128,6 +127,8 @@ struct Following {
     interrupt: Arc<AtomicBool>,
     hooks: Option<Hooks>,
     metrics: FollowMetrics,
+    /// How often this receiver looks whether what it has received is still there.
+    look: Duration,
     /// Whether there has been a feed. What is wrong before that is the user's mistake.
     has_followed: bool,
     /// Whether the user knows that the feed is away.
@@ -249,7 +250,7 @@ impl Following {
             }
             let has_ended = self.attend(open, out);
             self.tidy(open, out);
-            let is_other = looked.elapsed() > LOOK && {
+            let is_other = looked.elapsed() > self.look && {
                 looked = Instant::now();
                 // Somebody may have removed an entry.
                 open.record.wants(&catalogue, self.retention).wanted != lacking

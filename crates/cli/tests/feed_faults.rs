@@ -229,3 +229,53 @@ fn what_was_left_goes_when_nothing_is_lacking() {
     assert!(!left.iter().any(|path| path.exists()));
     ends(sender);
 }
+
+/// A follower looks now and then whether what it has received is still there, and wants again what
+/// somebody has removed.
+#[test]
+fn what_somebody_removes_comes_again() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let to = dir.path("to/feed");
+    for name in ["a", "b"] {
+        publish(&feed, name, name.as_bytes());
+    }
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &dir.path("to"), &["--look", "100ms"]);
+    until_all(&mut run, 2);
+    fs::remove_file(to.join("a")).unwrap();
+    run.until("catalogue", |e| e["wanted"] == 1);
+    until_entry(&mut run, "a");
+    until_all(&mut run, 2);
+    assert_eq!(contents(&to), contents(&feed));
+    let end = ends(run);
+    let again = end.all("entry").filter(|e| e["name"] == "b");
+    assert_eq!(again.count(), 1, "{end:#?}");
+    ends(sender);
+}
+
+/// A link that leads nowhere is named, and published when it leads somewhere.
+#[test]
+fn a_link_that_leads_nowhere_goes_later() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    symlink(dir.path("target"), feed.join("link")).unwrap();
+    let (mut sender, address) = serve(&feed, "0", &["--rescan", "200ms"]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    sender.until("notice", |e| {
+        e["text"]
+            .as_str()
+            .unwrap()
+            .contains("it is not published until it is")
+    });
+    publish(&feed, "beside", b"1");
+    until_entry(&mut run, "beside");
+    fs::write(dir.path("target"), "here").unwrap();
+    until_entry(&mut run, "link");
+    assert_eq!(fs::read(dir.path("to/feed/link")).unwrap(), b"here");
+    ends(run);
+    let end = ends(sender);
+    let notices = end.all("notice");
+    let about = notices.filter(|e| e["text"].as_str().unwrap().contains("link"));
+    assert_eq!(about.count(), 1, "it is told once: {end:#?}");
+}

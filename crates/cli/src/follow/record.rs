@@ -25,8 +25,9 @@ use super::holdings::{self, Holdings, Identity, opened};
 const FILE: &str = ".fabricast-feed.json";
 /// Name of the file while it is written.
 const PARTIAL: &str = ".fabricast-feed.json.partial";
-/// Most bytes of the file that are read.
-const BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of the file. It has what the catalogue names and what is here: some hundred bytes for
+/// each entry.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// One entry of a feed as this receiver knows it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -348,7 +349,12 @@ impl Record {
                 PARTIAL,
             );
             let mut file = partial?;
-            file.write_all(&serde_json::to_vec(&self.content)?)?;
+            let bytes = serde_json::to_vec(&self.content)?;
+            if bytes.len() as u64 > BYTES_MAX {
+                let text = "it would be longer than 1 GiB, and could not be read again";
+                return Err(io::Error::other(text));
+            }
+            file.write_all(&bytes)?;
             file.sync_all()?;
             fs::rename(self.folder.join(PARTIAL), self.folder.join(FILE))
         };
