@@ -6,6 +6,7 @@ use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use common::feed::{
     HandMade, contents, described_entry, ends, feed_in, follow, publish, serve, until_all,
@@ -267,4 +268,51 @@ fn what_was_left_stays_while_a_transfer_runs() {
     ends(run);
     assert!(!left.exists());
     assert_eq!(fs::read(to.join("long")).unwrap(), fs::read(&long).unwrap());
+}
+
+/// A transfer that fits alone does not begin if another one, which has not written yet, needs the
+/// space. It begins when that has ended.
+#[test]
+fn what_another_transfer_will_take_counts_as_taken() {
+    let may_mount = Command::new("unshare").args(["-m", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this user cannot make a mount namespace");
+        return;
+    }
+    let dir = Scratch::new();
+    let [long, other] = [("long", 60_000_000), ("other", 50_000_000)].map(|(n, l)| dir.file(n, l));
+    let [first, second] = [&long, &other].map(|path| described_entry(path));
+    let to = dir.path("to");
+    fs::create_dir(&to).unwrap();
+    let mut feed = HandMade::new();
+    feed.offer(1, std::slice::from_ref(&first));
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs -o size=100m none \"$1\" && exec \"$0\" recv --json --follow \
+                  --reserve 0 --from \"$2\" --dir \"$1\"";
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_fabricast")]);
+    command.arg(&to).arg(feed.address());
+    let mut run = Run::spawn(command);
+    // It waits for another receiver, and sends nothing.
+    let (waits, address) = send(&[&long], &["--min-receivers", "2"]);
+    feed.invite(&address);
+    run.until("connected", |_| true);
+    feed.until_content();
+    feed.offer(2, &[first, second.clone()]);
+    let (sender, address) = send(&[&other], &["--min-receivers", "1"]);
+    feed.invite(&address);
+    let failed = run.until("publication_failed", |_| true);
+    assert_eq!(failed["entries"][0], "other");
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("of which 58 MiB are to stay free"),
+        "{reason}"
+    );
+    feed.offer(3, &[second]);
+    waits.signal(Signal::TERM);
+    waits.end();
+    feed.invite(&address);
+    until_entry(&mut run, "other");
+    sender.end().expect(0);
+    run.signal(Signal::TERM);
+    run.end().expect(0);
 }
