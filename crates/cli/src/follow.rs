@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use fabricast::config::RecvOptions;
 use fabricast::error::{Error, exit};
-use fabricast::feed::{AT_ONCE_MAX, Catalogue, Entry, Follower, Heard, SMALL};
+use fabricast::feed::{AT_ONCE_MAX, Catalogue, Entry, Follower, Heard, SHORT_MAX};
 use fabricast::object::{default_reserve, remove_leftovers};
 use fabricast::text::{ToldPath, escaped, shown};
 use fabricast::transfer::{RecvEvent, RecvReport};
@@ -528,7 +528,7 @@ impl Following {
     /// Notes that entries have not come, and wants them again later.
     fn failed(&mut self, entries: &[&Entry], error: &Error, out: &mut Output) {
         let digests: Vec<&str> = entries.iter().map(|entry| &*entry.digest).collect();
-        let shares = !matches!(entries, [alone] if alone.len > SMALL);
+        let shares = !matches!(entries, [alone] if alone.len > SHORT_MAX);
         let longest = self.failures.add(&digests, shares, Instant::now());
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
         let (code, reason) = (

@@ -261,6 +261,8 @@ impl<'a> Feed<'a> {
                             .after(&running.absent(&result), is_reached(&result));
                         self.metrics
                             .ended(running.entries.len(), result.as_ref().as_ref().ok());
+                        out.finish();
+                        out.say(&format!("{} has ended", running.what()));
                         conclude(out, *result, &[]);
                         // A source that has changed is found so at once.
                         self.listing.look();
@@ -429,9 +431,6 @@ impl<'a> Feed<'a> {
         out.event(&json!({
             "event": "publishing", "entries": names, "len": len, "followers": followers,
         }));
-        let what = sending::first_of(names.first().copied().unwrap_or_default(), names.len());
-        let len = units::bytes(len);
-        out.say(&format!("Sending {what} ({len}) to {followers}"));
         let paths = names.iter().map(|name| self.args.dir.join(name)).collect();
         let mut options = self.options.clone();
         options.port = port;
@@ -440,6 +439,8 @@ impl<'a> Feed<'a> {
         let mut running = Running::start(number, paths, options, followers, &self.waker)?;
         running.entries = entries;
         running.numbers = Some(choice.entries);
+        let (what, len) = (running.what(), units::bytes(len));
+        out.say(&format!("Sending {what} ({len}) to {followers}"));
         Ok(running)
     }
 

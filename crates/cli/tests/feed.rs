@@ -183,9 +183,9 @@ fn a_publication_that_fails_ends_nothing() {
     sender.end().expect(0);
 }
 
-/// Small entries share a transfer. One of them that cannot be stored does not hold the others back.
+/// Short entries share a transfer. One of them that cannot be stored does not hold the others back.
 #[test]
-fn one_small_entry_in_the_way_holds_no_others_back() {
+fn one_short_entry_in_the_way_holds_no_others_back() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
     for n in 0..6 {

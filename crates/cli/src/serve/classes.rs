@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use fabricast::feed::SMALL;
+use fabricast::feed::SHORT_MAX;
 
 use super::pauses::Pauses;
 use super::running::Running;
@@ -38,8 +38,8 @@ impl Class {
         match at_once {
             0 | 1 => vec![Class::new(0..=u64::MAX, 1)],
             n => vec![
-                Class::new(0..=SMALL, 1),
-                Class::new(SMALL + 1..=u64::MAX, n - 1),
+                Class::new(0..=SHORT_MAX, 1),
+                Class::new(SHORT_MAX + 1..=u64::MAX, n - 1),
             ],
         }
     }
@@ -63,8 +63,8 @@ mod tests {
         };
         for (at_once, short, long) in [(1, 1, 1), (2, 1, 1), (5, 1, 4)] {
             assert_eq!(places(at_once, 0), [short]);
-            assert_eq!(places(at_once, SMALL), [short]);
-            assert_eq!(places(at_once, SMALL + 1), [long]);
+            assert_eq!(places(at_once, SHORT_MAX), [short]);
+            assert_eq!(places(at_once, SHORT_MAX + 1), [long]);
             assert_eq!(places(at_once, u64::MAX), [long]);
         }
         assert_eq!((Class::all(1).len(), Class::all(2).len()), (1, 2));

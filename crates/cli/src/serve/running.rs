@@ -13,6 +13,7 @@ use fabricast::transfer::{self, SendEvent, SendFailure, SendReport, Source};
 use fabricast::waker::Waker;
 
 use crate::background::Background;
+use crate::sending::first_of;
 
 /// How a transfer has ended.
 pub type Ended = Box<Result<SendReport, SendFailure>>;
@@ -81,6 +82,12 @@ impl Running {
             first: None,
             expected: Arc::default(),
         }
+    }
+
+    /// What is sent, in words.
+    pub fn what(&self) -> String {
+        let first = self.entries.first().map_or("", |entry| &entry.name);
+        first_of(first, self.entries.len())
     }
 
     /// Finds its entries in another catalogue.

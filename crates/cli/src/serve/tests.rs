@@ -4,7 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use clap::Parser;
-use fabricast::feed::{Catalogue, Follower, Heard, SMALL};
+use fabricast::feed::{Catalogue, Follower, Heard, SHORT_MAX};
 
 use super::*;
 use crate::background::Background;
@@ -242,7 +242,7 @@ fn short_and_long_entries_have_places_of_their_own() {
     let long = |number, names: &[&str], long: &[usize]| {
         let mut catalogue = catalogue(number, names);
         long.iter()
-            .for_each(|n| catalogue.entries[*n].len = SMALL + 1);
+            .for_each(|n| catalogue.entries[*n].len = SHORT_MAX + 1);
         catalogue
     };
     world.publish(long(2, &["long", "b", "other"], &[0, 2]));
@@ -270,7 +270,7 @@ fn a_transfer_waits_for_those_that_may_come() {
     let args = parsed("expected");
     let mut world = World::new(&args, 2);
     let mut long = catalogue(2, &["a", "b", "long"]);
-    long.entries[2].len = SMALL + 1;
+    long.entries[2].len = SHORT_MAX + 1;
     world.publish(long);
     world.want(0, &[1], &[]);
     let tell = world.sends(0, 1);

@@ -32,5 +32,5 @@ mod tests;
 pub use catalogue::{Catalogue, Entry, is_name};
 pub use follower::{Follower, Heard};
 pub use message::Publication;
-pub use publication::{AT_ONCE_MAX, Choice, SMALL, next_publication};
+pub use publication::{AT_ONCE_MAX, Choice, SHORT_MAX, next_publication};
 pub use server::{Counts, Event, FeedServer, FollowerKey};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// A longer entry is sent alone, in bytes. Then a follower that was killed finds the same set
-/// again, and goes on with it (spec 5.11).
-pub const SMALL: u64 = 4 << 20;
+/// Most bytes of a short entry. A longer one is sent alone: then a follower that was killed finds
+/// the same set again, and goes on with it (spec 5.11).
+pub const SHORT_MAX: u64 = 4 << 20;
 /// Most transfers in which a follower takes part at the same time.
 pub const AT_ONCE_MAX: usize = 16;
-/// Most bytes of the small entries of a publication.
+/// Most bytes of the short entries of a publication.
 const BYTES_MAX: u64 = 64 << 20;
 /// Most entries of a publication.
 const ENTRIES_MAX: usize = 1024;
@@ -21,8 +21,8 @@ pub struct Choice<K> {
     pub followers: Vec<K>,
 }
 
-/// Chooses what to send next: the entry that most followers want, of these the oldest. A small one
-/// takes other small ones along that exactly the same followers want. `None` if nobody wants
+/// Chooses what to send next: the entry that most followers want, of these the oldest. A short one
+/// takes other short ones along that exactly the same followers want. `None` if nobody wants
 /// anything that may be sent now.
 ///
 /// * `lens`: bytes of each entry of the catalogue; `None`: it is not sent now.
@@ -45,13 +45,13 @@ pub fn next_publication<K: Copy>(
     };
     let mut entries = BTreeSet::from([first as u32]);
     let mut bytes = lens[first]?;
-    let others = match bytes <= SMALL {
+    let others = match bytes <= SHORT_MAX {
         true => first + 1..lens.len(),
         false => 0..0,
     };
     for entry in others {
         let is_alike = counts[entry] == most && wanted_by(entry).eq(wanted_by(first));
-        let Some(len) = lens[entry].filter(|len| is_alike && *len <= SMALL) else {
+        let Some(len) = lens[entry].filter(|len| is_alike && *len <= SHORT_MAX) else {
             continue;
         };
         bytes += len;
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn long_entries_go_alone() {
-        let long = SMALL + 1;
+        let long = SHORT_MAX + 1;
         let sent = all(&[1, long, 2, long], &[&[0, 1, 2, 3]]);
         let entries: Vec<Vec<u32>> = sent.into_iter().map(|(entries, _)| entries).collect();
         assert_eq!(entries, [vec![0, 2], vec![1], vec![3]]);
@@ -136,7 +136,7 @@ mod tests {
         let sent = all(&vec![1; 3000], &[&many]);
         assert_eq!(sent.len(), 3);
         let some: Vec<u32> = (0..40).collect();
-        let sent = all(&[SMALL; 40], &[&some]);
+        let sent = all(&[SHORT_MAX; 40], &[&some]);
         assert!(
             sent.iter().all(|(entries, _)| entries.len() <= 16),
             "{sent:?}"
@@ -158,7 +158,7 @@ mod tests {
             };
             let wanted: Vec<Vec<u32>> = (0..3).map(of).collect();
             let slices: Vec<&[u32]> = wanted.iter().map(|w| &w[..]).collect();
-            for lens in [[1, 1, 1], [1, SMALL + 1, 1], [SMALL + 1; 3]] {
+            for lens in [[1, 1, 1], [1, SHORT_MAX + 1, 1], [SHORT_MAX + 1; 3]] {
                 let mut got = vec![Vec::<u32>::new(); 3];
                 let mut sent = Vec::new();
                 for (entries, followers) in all(&lens, &slices) {
