@@ -392,16 +392,22 @@ impl<'a> Feed<'a> {
         let sent = under_way.iter().flat_map(|running| &running.entries);
         let sent: BTreeSet<&str> = sent.map(|entry| &*entry.name).collect();
         let may_go = |entry: &Entry| class.has(entry.len) && !sent.contains(&*entry.name);
-        let entries = self.server.catalogue().entries.iter();
-        let lens: Vec<Option<u64>> = entries
-            .map(|entry| may_go(entry).then_some(entry.len))
-            .collect();
+        let entries = &self.server.catalogue().entries;
+        let lens = |may_go: &dyn Fn(&Entry) -> bool| -> Vec<Option<u64>> {
+            let lens = entries
+                .iter()
+                .map(|entry| may_go(entry).then_some(entry.len));
+            lens.collect()
+        };
+        let is_first = |entry: &Entry| self.args.first.iter().any(|p| p.matches(&entry.name));
         let may_come = |(key, _): &(FollowerKey, _)| {
             let found = self.server.address_and_host(*key);
             found.is_none_or(|(_, host)| !class.pauses.is_paused(host))
         };
         let able = self.server.waiting().into_iter().filter(may_come);
-        next_publication(&lens, &able.collect::<Vec<_>>())
+        let able: Vec<_> = able.collect();
+        let first = lens(&|entry| may_go(entry) && is_first(entry));
+        next_publication(&first, &able).or_else(|| next_publication(&lens(&may_go), &able))
     }
 
     /// The port of the next transfer; 0: any.

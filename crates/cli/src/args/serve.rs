@@ -8,6 +8,7 @@ use clap::Arg;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
 use fabricast::feed::AT_ONCE_MAX;
+use fabricast::pattern::Pattern;
 use fabricast_console::units;
 
 use super::follow::metrics_address;
@@ -121,6 +122,11 @@ pub struct Serve {
         help_heading = "Feed",
     )]
     pub at_once: u8,
+    /// Entries whose names match go before others of their class, short or long; may be repeated
+    ///
+    /// Quote the pattern, which is as that of --exclude. What is under way is not interrupted.
+    #[arg(long, value_name = "PATTERN", help_heading = "Feed")]
+    pub first: Vec<Pattern>,
     /// TCP port of the transfers, the first of as many as --at-once says; 0 takes any free ports
     ///
     /// Give it if a firewall lets only certain ports pass.

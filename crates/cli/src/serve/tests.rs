@@ -263,6 +263,24 @@ fn short_and_long_entries_have_places_of_their_own() {
     std::fs::remove_dir_all(&args.dir).unwrap();
 }
 
+/// What the user prefers goes before what more followers want, in its class, and alone.
+#[test]
+fn what_is_preferred_goes_first() {
+    let mut args = parsed("first");
+    args.first = vec!["*.conf".parse().unwrap()];
+    let mut world = World::new(&args, 2);
+    let mut entries = catalogue(2, &["a", "b.conf", "long", "long.conf", "c.conf"]);
+    (2..4).for_each(|n| entries.entries[n].len = SHORT_MAX + 1);
+    world.publish(entries);
+    world.want(0, &[0, 2], &[]);
+    world.want(1, &[0, 1, 2, 3, 4], &[]);
+    assert_eq!(world.next(), [Some(vec![1, 4]), Some(vec![3])]);
+    world.want(1, &[0, 2], &[]);
+    world.turn();
+    assert_eq!(world.next(), [Some(vec![0]), Some(vec![2])]);
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
 /// A transfer to which nobody comes is given up when followers wait for another one of its class.
 /// It is not for those that wait for another class, or that were told of it and want more.
 #[test]
