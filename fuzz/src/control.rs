@@ -110,7 +110,7 @@ mod tests {
             vec![
                 r#"{"say":"authenticate","session":7,"nonce":"HASH"}"#.replace("HASH", &hash[..32]),
                 format!(
-                    r#"{{"say":"welcome","version":6,"session":7,"node":3,"name":"a b","len":9,
+                    r#"{{"say":"welcome","version":7,"session":7,"node":3,"name":"a b","len":9,
                         "tops":1,"entries":2,"manifest":"{hash}","block":1048576}}"#
                 ),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
@@ -136,7 +136,7 @@ mod tests {
         } else {
             let counted = r#""received":1,"duplicates":2,"mended":3,"mended_bytes":4,"dropped":5"#;
             vec![
-                r#"{"say":"hello","version":6,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
+                r#"{"say":"hello","version":7,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
                     "datagram":1472,"window_bytes":4096}"#
                     .into(),
                 format!(r#"{{"say":"response","mac":"{hash}"}}"#),

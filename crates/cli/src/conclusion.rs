@@ -46,21 +46,24 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
     };
     results(out, &mut report, hosts, code);
     if let Some(how) = &report.changed {
-        eprintln!("fabricast: {how}; {complete} of {all} receivers have the file as it was before");
+        out.complain(&format!(
+            "{how}; {complete} of {all} receivers have the file as it was before"
+        ));
         return code;
     }
     if !report.failed.is_empty() {
         let files = report.failed.len();
-        eprintln!("fabricast: {files} files could not be sent to all; the others were");
+        out.complain(&format!(
+            "{files} files could not be sent to all; the others were"
+        ));
     }
     if complete < all {
         let failed = all - complete;
         match code {
-            exit::OK => eprintln!(
-                "fabricast: all required receivers have the files; {failed} of {all} receivers do \
-                 not"
-            ),
-            _ => eprintln!("fabricast: {failed} of {all} receivers do not have the file"),
+            exit::OK => out.complain(&format!(
+                "all required receivers have the files; {failed} of {all} receivers do not"
+            )),
+            _ => out.complain(&format!("{failed} of {all} receivers do not have the file")),
         }
     }
     out.code(code)

@@ -1,10 +1,12 @@
 //! `fabricast recv --follow`: a receiver that follows a feed until it is stopped.
 //!
-//! One thread talks to the feed and receives, by turns. Hooks run on a thread of their own
-//! (`crate::hook`). What is here stands in `record`, in the feed's directory.
+//! One thread talks to the feed. Each transfer that this receiver takes part in has a thread of its
+//! own (`receiving`), and so have hooks (`crate::hook`). What is here stands in `record`, in the
+//! feed's directory.
 
 mod failures;
 mod holdings;
+mod receiving;
 mod record;
 
 use std::collections::BTreeSet;
@@ -12,21 +14,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use fabricast::config::RecvOptions;
 use fabricast::error::{Error, exit};
-use fabricast::feed::{Catalogue, Entry, Follower, Heard};
-use fabricast::object::remove_leftovers;
+use fabricast::feed::{AT_ONCE_MAX, Catalogue, Entry, Follower, Heard, SHORT_MAX};
+use fabricast::object::{default_reserve, remove_leftovers};
 use fabricast::text::{ToldPath, escaped, shown};
-use fabricast::transfer::{self, RecvEvent, RecvReport};
+use fabricast::transfer::{RecvEvent, RecvReport};
+use fabricast::waker::Waker;
 use fabricast_console::units;
 use serde_json::json;
 
 use self::failures::Failures;
+use self::receiving::Receiving;
 use self::record::{Record, Retention, Wants};
 use crate::args;
+use crate::background::Told;
 use crate::hook::{Hooks, Job, Outcome};
 use crate::metrics::{FollowMetrics, MetricsServer};
 use crate::output::Output;
@@ -37,8 +41,6 @@ use crate::sending::notice;
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 /// How often the receiver looks whether it has to end, and what is too old.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a follower looks whether what it has received is still there.
-const LOOK: Duration = Duration::from_secs(60);
 /// The pause before the feed is called again, at first and at most. It doubles.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -59,7 +61,8 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
     let serve = |address| MetricsServer::open(address, metrics.registry());
     let metrics_server = args.feed.metrics.map(serve).transpose()?;
     let mut following = Following {
-        options: recv::options(args, PathBuf::new(), interrupt.clone()),
+        options: recv::options(args, PathBuf::new(), Arc::default()),
+        waker: Waker::new().map_err(|e| Error::io("making a waker", e))?,
         name: args.called.clone().unwrap_or_else(|| own_name(&dest)),
         from: args.from.clone().unwrap_or_default(), // clap requires it
         dest,
@@ -71,6 +74,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         interrupt,
         hooks: hooks.transpose()?,
         metrics,
+        look: args.feed.look,
         has_followed: false,
         is_away: false,
         failures: Failures::default(),
@@ -112,8 +116,10 @@ fn own_name(dest: &Path) -> String {
 }
 
 struct Following {
-    /// The options of each transfer, but for the sender and the destination.
+    /// The options of each transfer, but for the sender, the destination and its interrupt.
     options: RecvOptions,
+    /// Rung when a transfer tells something.
+    waker: Waker,
     name: String,
     from: String,
     dest: PathBuf,
@@ -121,6 +127,8 @@ struct Following {
     interrupt: Arc<AtomicBool>,
     hooks: Option<Hooks>,
     metrics: FollowMetrics,
+    /// How often this receiver looks whether what it has received is still there.
+    look: Duration,
     /// Whether there has been a feed. What is wrong before that is the user's mistake.
     has_followed: bool,
     /// Whether the user knows that the feed is away.
@@ -136,6 +144,7 @@ impl Following {
         // The record outlives connections, since hooks may run meanwhile.
         let mut record = None;
         let result = self.follow_all(&mut record, out);
+        self.end_transfers(&mut record, out);
         self.hooks.iter_mut().for_each(Hooks::stop);
         if let Some(mut open) = record {
             open.retry = None;
@@ -148,7 +157,7 @@ impl Following {
     fn follow_all(&mut self, record: &mut Option<Open>, out: &mut Output) -> Result<(), Error> {
         let mut pause = PAUSE.0;
         loop {
-            let error = match Follower::connect(&self.from, &self.name) {
+            let error = match Follower::connect(&self.from, &self.name, &self.waker) {
                 Ok(mut feed) => {
                     pause = PAUSE.0;
                     self.has_followed = true;
@@ -172,9 +181,11 @@ impl Following {
                     return Ok(());
                 }
                 if let Some(open) = record {
+                    self.attend(open, out);
                     self.tidy(open, out);
                 }
-                thread::sleep(TICK);
+                // An error would only make this loop spin.
+                let _ = self.waker.wait(Some(TICK));
             }
             pause = (pause * 2).min(PAUSE.1);
         }
@@ -216,13 +227,14 @@ impl Following {
         let open = match kept {
             Some(open) if open.folder == folder && folder.is_dir() => open,
             _ => {
+                self.end_transfers(kept, out);
                 *kept = None;
                 kept.insert(self.open(feed.feed(), folder, out)?)
             }
         };
-        let mut catalogue = Catalogue::default();
+        let (mut catalogue, mut lacking) = (Catalogue::default(), BTreeSet::new());
         let mut looked = Instant::now();
-        feed.want(&BTreeSet::new())?;
+        self.say(feed, open, &catalogue, &lacking)?;
         loop {
             if self.is_interrupted() {
                 return Err(Error::Interrupted);
@@ -232,44 +244,43 @@ impl Following {
                     format!("{} is gone, and is made anew", shown(&open.folder)),
                     out,
                 );
+                self.end_transfers(kept, out);
                 *kept = None;
                 return Ok(());
             }
+            let has_ended = self.attend(open, out);
             self.tidy(open, out);
+            let is_other = looked.elapsed() > self.look && {
+                looked = Instant::now();
+                // Somebody may have removed an entry.
+                open.record.wants(&catalogue, self.retention).wanted != lacking
+            };
+            if has_ended || is_other {
+                lacking = self.look(open, &catalogue, out);
+                self.say(feed, open, &catalogue, &lacking)?;
+            } else if self.failures.is_due(Instant::now()) {
+                self.say(feed, open, &catalogue, &lacking)?;
+            }
             match feed.hear(TICK)? {
-                None => {
-                    let is_gone = looked.elapsed() > LOOK && {
-                        looked = Instant::now();
-                        self.lacks_more(open, &catalogue)
-                    };
-                    if is_gone || self.failures.is_due(Instant::now()) {
-                        return Ok(());
-                    }
-                }
+                None => {}
                 Some(Heard::Catalogue(another)) => {
                     catalogue = another;
                     open.record.forget(&catalogue);
-                    self.want(feed, open, &catalogue, out)?;
+                    lacking = self.look(open, &catalogue, out);
+                    self.say(feed, open, &catalogue, &lacking)?;
                 }
-                Some(Heard::Publication { sender, entries }) => {
-                    let entries: Vec<&Entry> = entries
-                        .iter()
-                        .map(|number| &catalogue.entries[*number as usize])
-                        .collect();
-                    self.receive(&sender.to_string(), &entries, open, out)?;
-                    self.want(feed, open, &catalogue, out)?;
+                Some(Heard::Publication {
+                    transfer,
+                    sender,
+                    entries,
+                }) => {
+                    let entries = entries.iter().map(|n| &catalogue.entries[*n as usize]);
+                    let entries: Vec<Entry> = entries.cloned().collect();
+                    self.receive(transfer, &sender.to_string(), entries, open, out);
+                    self.say(feed, open, &catalogue, &lacking)?;
                 }
             }
         }
-    }
-
-    /// Whether an entry lacks that is not wanted yet: somebody has removed it.
-    fn lacks_more(&self, open: &mut Open, catalogue: &Catalogue) -> bool {
-        let Wants { wanted, .. } = open.record.wants(catalogue, self.retention);
-        let digest = |number: &u32| &catalogue.entries[*number as usize].digest;
-        wanted
-            .iter()
-            .any(|number| !self.failures.waits(digest(number)))
     }
 
     /// Opens the record of the feed, and has hooks run that are due since an earlier run.
@@ -285,6 +296,7 @@ impl Following {
             feed: feed.to_owned(),
             folder,
             record,
+            transfers: Vec::new(),
             is_unsaved: false,
             retry: None,
         };
@@ -294,18 +306,12 @@ impl Following {
         Ok(open)
     }
 
-    /// Says what is wanted of the catalogue.
-    fn want(
-        &mut self,
-        feed: &mut Follower,
-        open: &mut Open,
-        catalogue: &Catalogue,
-        out: &mut Output,
-    ) -> Result<(), Error> {
+    /// Finds out what of the catalogue is not here, by numbers, and tells that.
+    fn look(&mut self, open: &mut Open, catalogue: &Catalogue, out: &mut Output) -> BTreeSet<u32> {
         let entry = |number: &u32| &catalogue.entries[*number as usize];
         let digest = |number: &u32| &entry(number).digest;
         let Wants {
-            wanted: mut wants,
+            wanted: lacking,
             too_long,
         } = open.record.wants(catalogue, self.retention);
         for entry in too_long.iter().map(entry) {
@@ -320,7 +326,8 @@ impl Following {
         }
         self.too_long = too_long.iter().map(digest).cloned().collect();
         // Versions that were interrupted, and have changed since, are never completed.
-        if wants.is_empty()
+        if lacking.is_empty()
+            && open.transfers.is_empty()
             && let Err(e) = remove_leftovers(&open.folder)
         {
             let folder = shown(&open.folder);
@@ -332,27 +339,50 @@ impl Following {
         open.save(out);
         let all = catalogue.bytes();
         let entries = catalogue.entries.len();
-        self.metrics.offered(entries, all, wants.len());
+        self.metrics.offered(entries, all, lacking.len());
         out.event(&json!({
             "event": "catalogue", "number": catalogue.number, "entries": entries, "len": all,
-            "wanted": wants.len(),
+            "wanted": lacking.len(),
         }));
-        self.failures.retain(&wants.iter().map(digest).collect());
+        self.failures.retain(&lacking.iter().map(digest).collect());
+        lacking
+    }
+
+    /// Says what is wanted of what is lacking: neither what comes already, nor what has failed and
+    /// has to wait.
+    fn say(
+        &mut self,
+        feed: &mut Follower,
+        open: &Open,
+        catalogue: &Catalogue,
+        lacking: &BTreeSet<u32>,
+    ) -> Result<(), Error> {
         self.failures.want_due(Instant::now());
-        wants.retain(|number| !self.failures.waits(digest(number)));
-        feed.want(&wants)
+        let coming = open.coming();
+        let mut wants = lacking.clone();
+        wants.retain(|number| {
+            let entry = &catalogue.entries[*number as usize];
+            !self.failures.waits(&entry.digest) && !coming.contains(&*entry.name)
+        });
+        let receiving: Vec<u64> = open.transfers.iter().map(|t| t.number).collect();
+        feed.want(&wants, &receiving)
     }
 
     /// Takes part in a transfer of these entries.
     fn receive(
         &mut self,
+        number: u64,
         sender: &str,
-        entries: &[&Entry],
+        entries: Vec<Entry>,
         open: &mut Open,
         out: &mut Output,
-    ) -> Result<(), Error> {
+    ) {
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
-        out.event(&json!({"event": "publication", "entries": names}));
+        let coming = open.coming();
+        // No feed that keeps to the protocol sends these.
+        if open.transfers.len() == AT_ONCE_MAX || names.iter().any(|name| coming.contains(*name)) {
+            return;
+        }
         if open.record.begins(&names) {
             open.save(out);
         }
@@ -365,33 +395,90 @@ impl Following {
             overwrite: true,
             received: Some(Arc::new(open.record.holdings(&names))),
             name: Some(self.name.clone()),
+            reserve: self.reserve(open),
+            interrupt: Arc::default(),
             ..self.options.clone()
         };
-        let result = transfer::recv(&options, &mut |event| {
-            match event {
-                // The feed has said where the sender is.
-                RecvEvent::Searching { .. } => {}
-                event => recv::tell(out, event),
+        out.about(number, |out| {
+            out.event(&json!({"event": "publication", "entries": names}));
+            match Receiving::start(number, entries.clone(), options, &self.waker) {
+                Ok(receiving) => open.transfers.push(receiving),
+                Err(e) => {
+                    let error = Error::io("starting a thread", e);
+                    self.failed(&entries.iter().collect::<Vec<_>>(), &error, out);
+                }
             }
-            // A transfer may take long. It does not wait for the disk here: the record is saved
-            // when the transfer has ended, however that was.
-            self.tell_hooks(open, out);
         });
+    }
+
+    /// Bytes that the next transfer leaves free: what the user has said, and what other transfers
+    /// will take.
+    fn reserve(&self, open: &Open) -> Option<u64> {
+        let claimed: u64 = open.transfers.iter().map(Receiving::claimed).sum();
+        match claimed {
+            0 => self.options.reserve,
+            claimed => {
+                let reserve = self.options.reserve;
+                let reserve = reserve.or_else(|| default_reserve(&open.folder).ok());
+                Some(reserve.unwrap_or(0).saturating_add(claimed))
+            }
+        }
+    }
+
+    /// Takes what the transfers tell. Returns whether one has ended.
+    fn attend(&mut self, open: &mut Open, out: &mut Output) -> bool {
+        let (mut has_ended, mut at) = (false, 0);
+        while let Some(receiving) = open.transfers.get_mut(at) {
+            let number = receiving.number;
+            match receiving.told() {
+                None => at += 1,
+                // The feed has said where the sender is.
+                Some(Told::Event(RecvEvent::Searching { .. })) => {}
+                Some(Told::Event(event)) => out.about(number, |out| recv::tell(out, event)),
+                Some(Told::End(result)) => {
+                    let entries = open.transfers.remove(at).entries;
+                    out.about(number, |out| self.ended(&entries, *result, open, out));
+                    has_ended = true;
+                }
+            }
+        }
+        has_ended
+    }
+
+    /// Ends all transfers.
+    fn end_transfers(&mut self, kept: &mut Option<Open>, out: &mut Output) {
+        let Some(open) = kept else { return };
+        open.transfers.iter().for_each(Receiving::interrupt);
+        while !open.transfers.is_empty() {
+            self.attend(open, out);
+            // An error would only make this loop spin.
+            let _ = self.waker.wait(Some(TICK));
+        }
+    }
+
+    /// Notes how a transfer of these entries has ended.
+    fn ended(
+        &mut self,
+        entries: &[Entry],
+        result: Result<RecvReport, Error>,
+        open: &mut Open,
+        out: &mut Output,
+    ) {
         out.finish();
         let report = match result {
             Ok(report) => report,
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(Error::Interrupted) => return,
             Err(error) => {
                 self.metrics.ended(0, None);
-                self.failed(entries, &error, out);
-                return Ok(());
+                return self.failed(&entries.iter().collect::<Vec<_>>(), &error, out);
             }
         };
         out.result("done", &report);
+        let names: BTreeSet<&str> = entries.iter().map(|entry| &*entry.name).collect();
         let failed = failed_tops(&report, &open.folder);
         // What has come, which need not be what the catalogue names.
         let mut here = Entry::received(&report.manifest);
-        here.retain(|entry| names.contains(&&*entry.name));
+        here.retain(|entry| names.contains(&*entry.name));
         // An entry may lack a file that has not come; its other files are here all the same.
         let noted = open.record.note_paths(&here, &report.manifest);
         here.retain(|entry| {
@@ -436,13 +523,13 @@ impl Following {
                 self.failed(&entries, &Error::SourceChanged(text.into()), out);
             }
         }
-        Ok(())
     }
 
     /// Notes that entries have not come, and wants them again later.
     fn failed(&mut self, entries: &[&Entry], error: &Error, out: &mut Output) {
         let digests: Vec<&str> = entries.iter().map(|entry| &*entry.digest).collect();
-        let longest = self.failures.add(&digests, Instant::now());
+        let shares = !matches!(entries, [alone] if alone.len > SHORT_MAX);
+        let longest = self.failures.add(&digests, shares, Instant::now());
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
         let (code, reason) = (
             error.exit_code(),
@@ -492,7 +579,8 @@ impl Following {
     /// changed.
     fn tidy(&self, open: &mut Open, out: &mut Output) {
         self.tell_hooks(open, out);
-        let (removed, failed) = open.record.remove_old(self.retention);
+        let coming = open.coming();
+        let (removed, failed) = open.record.remove_old(self.retention, &coming);
         open.is_unsaved |= !removed.is_empty() || !failed.is_empty();
         for path in removed {
             self.metrics.removed();
@@ -513,6 +601,8 @@ struct Open {
     feed: String,
     folder: PathBuf,
     record: Record,
+    /// The transfers that this receiver takes part in.
+    transfers: Vec<Receiving>,
     /// Whether hooks have ended, or entries were removed, since the record was saved.
     is_unsaved: bool,
     /// When the record is to be saved again, if it could not be saved.
@@ -520,6 +610,12 @@ struct Open {
 }
 
 impl Open {
+    /// The names of entries that come by transfers under way.
+    fn coming(&self) -> BTreeSet<String> {
+        let entries = self.transfers.iter().flat_map(|t| &t.entries);
+        entries.map(|entry| entry.name.clone()).collect()
+    }
+
     /// Saves the record. If that cannot be done, for example for want of space, the user is told
     /// once, and it is tried again.
     fn save(&mut self, out: &mut Output) {

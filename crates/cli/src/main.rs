@@ -5,12 +5,13 @@
 //! through `output`: text for people, JSON lines for programs. `copy` starts the receivers, too;
 //! `sending` and `conclusion` hold what it shares with `send`. `launched` is the end of a receiver
 //! that it has started. `serve` is a feed, and `follow` a receiver that follows one, with `hook`
-//! and `metrics`. `demo` runs `send` and `recv` as processes of their own. `settings` puts options
-//! into the library's messages. `run` becomes an MPI launcher. `documents` writes manual pages and
-//! files for shells.
+//! and `metrics`; both run their transfers in the `background`. `demo` runs `send` and `recv` as
+//! processes of their own. `settings` puts options into the library's messages. `run` becomes an
+//! MPI launcher. `documents` writes manual pages and files for shells.
 #![forbid(unsafe_code)]
 
 mod args;
+mod background;
 mod conclusion;
 mod copy;
 mod demo;

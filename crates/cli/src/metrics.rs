@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use self::server::MetricsServer;
 use crate::output::Output;
 use crate::sending::notice;
+use fabricast::feed::Counts;
 use fabricast::transfer::{RecvReport, SendReport, State};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -133,13 +134,12 @@ impl FeedMetrics {
         self.both.bytes.set(bytes);
     }
 
-    /// Followers that wait for a publication with nothing to want, that want something, and that
-    /// receive.
-    pub fn follow(&self, current: usize, waiting: usize, receiving: usize) {
+    /// How many followers are in each state.
+    pub fn follow(&self, followers: Counts) {
         let states = [
-            ("current", current),
-            ("waiting", waiting),
-            ("receiving", receiving),
+            ("current", followers.current),
+            ("waiting", followers.waiting),
+            ("receiving", followers.receiving),
         ];
         for (state, count) in states {
             let gauge = self.followers.get_or_create(&In { state });

@@ -3,12 +3,13 @@
 //! output, everything goes to standard error.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use fabricast::error::{Error, exit};
 use fabricast::text::{escaped, harmless};
 use fabricast_console::{bar, endless_bar};
-use indicatif::ProgressBar;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use serde_json::{Value, json};
 
 use crate::args::Net;
@@ -20,7 +21,12 @@ pub struct Output {
     to_stderr: bool,
     json: bool,
     quiet: bool,
-    bar: Option<ProgressBar>,
+    /// The transfer that is told of, if there are several.
+    about: Option<u64>,
+    /// The progress bar of each transfer.
+    bars: BTreeMap<Option<u64>, ProgressBar>,
+    /// Draws the bars below each other.
+    screen: MultiProgress,
     /// The last error of writing to standard output.
     lost: Cell<Option<io::Error>>,
 }
@@ -32,7 +38,9 @@ impl Output {
             to_stderr: false,
             json: net.json,
             quiet: net.quiet || net.json,
-            bar: None,
+            about: None,
+            bars: BTreeMap::new(),
+            screen: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)),
             lost: Cell::new(None),
         }
     }
@@ -43,6 +51,19 @@ impl Output {
             to_stderr: true,
             ..Output::new(net)
         }
+    }
+
+    /// Has `print` tell of this transfer, one of several: its number goes with events and lines.
+    pub fn about<T>(&mut self, transfer: u64, print: impl FnOnce(&mut Output) -> T) -> T {
+        let before = self.about.replace(transfer);
+        let result = print(self);
+        self.about = before;
+        result
+    }
+
+    /// What stands before a line.
+    fn prefix(&self) -> String {
+        self.about.map_or(String::new(), |n| format!("[{n}] "))
     }
 
     fn write(&self, text: &str) {
@@ -74,9 +95,19 @@ impl Output {
 
     /// Prints an event as a JSON line, if `--json` is set.
     pub fn event(&self, event: &impl serde::Serialize) {
-        if self.json
-            && let Ok(line) = serde_json::to_string(event)
-        {
+        if !self.json {
+            return;
+        }
+        let line = match self.about {
+            None => serde_json::to_string(event),
+            Some(transfer) => serde_json::to_value(event).map(|mut event| {
+                if let Value::Object(fields) = &mut event {
+                    fields.insert("transfer".into(), json!(transfer));
+                }
+                event.to_string()
+            }),
+        };
+        if let Ok(line) = line {
             self.write(&(plain(&line) + "\n"));
         }
     }
@@ -94,17 +125,24 @@ impl Output {
         if self.quiet {
             return;
         }
-        let line = escaped(line);
-        match &self.bar {
-            Some(bar) => bar.println(line.as_ref()),
-            None => drop(writeln!(std::io::stderr(), "{line}")),
-        }
+        self.to_terminal(&format!("{}{}", self.prefix(), escaped(line)));
+    }
+
+    /// Writes to standard error, above the bars.
+    fn to_terminal(&self, text: &str) {
+        self.screen
+            .suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
+    }
+
+    /// Prints for people what is wrong, to standard error, also if they want to read nothing else.
+    pub fn complain(&self, text: &str) {
+        self.to_terminal(&format!("fabricast: {}{text}", self.prefix()));
     }
 
     /// Prints a result for people, to standard output.
     pub fn print(&self, text: &str) {
         if !self.quiet {
-            self.write(text);
+            self.screen.suspend(|| self.write(text));
         }
     }
 
@@ -114,15 +152,18 @@ impl Output {
             return;
         }
         let new = || len.map_or_else(endless_bar, bar);
-        let bar = self.bar.get_or_insert_with(new);
+        let new = || self.screen.add(new());
+        let text = self.prefix() + &text;
+        let bar = self.bars.entry(self.about).or_insert_with(new);
         bar.set_position(done);
         bar.set_message(text);
     }
 
-    /// Removes the progress bar.
+    /// Removes the progress bar of the transfer that is told of.
     pub fn finish(&mut self) {
-        if let Some(bar) = self.bar.take() {
+        if let Some(bar) = self.bars.remove(&self.about) {
             bar.finish_and_clear();
+            self.screen.remove(&bar);
         }
     }
 
@@ -133,7 +174,7 @@ impl Output {
         if self.json {
             self.event(&json!({"event": "error", "code": code, "text": text}));
         }
-        let _ = writeln!(std::io::stderr(), "fabricast: {text}");
+        self.complain(&text);
         code
     }
 }

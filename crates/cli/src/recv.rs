@@ -19,7 +19,7 @@ use fabricast_console::units;
 use crate::args;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
-use crate::sending::{length, net_options};
+use crate::sending::{first_of, length, net_options};
 use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.
@@ -85,11 +85,11 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 out.say(&format!("{} files and directories deleted", report.deleted));
             }
             if let Some(first) = report.failed.first() {
-                eprintln!(
-                    "fabricast: {} of the sender's files are not here, such as {}",
+                out.complain(&format!(
+                    "{} of the sender's files are not here, such as {}",
                     report.failed.len(),
                     escaped(&first.path)
-                );
+                ));
             }
             out.code(report.exit_code())
         }
@@ -210,11 +210,7 @@ fn ask(offers: &[Offer], to_directory: bool) -> Receiver<Option<usize>> {
 
 /// What a sender offers, by the name of the first.
 fn offered(offer: &Offer) -> String {
-    let name = escaped(&offer.name);
-    match offer.tops {
-        0 | 1 => name.into_owned(),
-        tops => format!("{name} and {} more", tops - 1),
-    }
+    first_of(&offer.name, offer.tops as usize)
 }
 
 fn question(offers: &[Offer], to_directory: bool) -> String {

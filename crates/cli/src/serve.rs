@@ -1,35 +1,36 @@
 //! `fabricast serve`: a feed.
 //!
 //! One thread serves followers and decides what is sent next. `listing` is the thread that looks
-//! what there is to send. A third one runs the transfer that is under way, as `fabricast send`
-//! does.
+//! what there is to send. Each transfer that is under way has a thread of its own (`running`), and
+//! goes as that of `fabricast send`.
 
+mod classes;
 mod listing;
 mod pauses;
+mod running;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fabricast::config::{PER_HOST, SendOptions, Slow, StartRule};
 use fabricast::error::{Error, exit};
-use fabricast::feed::{Event, FeedServer, FollowerKey, is_name, next_publication};
+use fabricast::feed::{Choice, Entry, Event, FeedServer, FollowerKey, is_name, next_publication};
 use fabricast::text::{escaped, shown};
-use fabricast::transfer::{self, SendEvent, SendFailure, SendReport, Source};
+use fabricast::transfer::{SendEvent, SendFailure, SendReport};
 use fabricast::waker::Waker;
 use fabricast_console::units;
 use serde_json::json;
 
+use self::classes::Class;
 use self::listing::{Found, Listing, candidates, left_out, listed, readable};
-use self::pauses::Pauses;
+use self::running::{Ended, Running};
 use crate::args;
+use crate::background::Told;
 use crate::conclusion::conclude;
 use crate::metrics::{FeedMetrics, MetricsServer};
 use crate::output::Output;
@@ -74,10 +75,20 @@ fn feed_name(args: &args::Serve) -> Result<String, Error> {
                 .into(),
         );
     }
-    if args.data_port == args.port && args.port != 0 {
+    let first = u32::from(args.data_port);
+    let ports = first..first + u32::from(args.at_once);
+    if first != 0 && ports.end > 1 << 16 {
         return usage(format!(
-            "followers connect to port {0} already: give --data-port another one, or leave it out",
-            args.port
+            "the transfers take {} ports from --data-port on (--at-once), and the last port is \
+             65535: give it a lower one, or leave it out",
+            args.at_once
+        ));
+    }
+    if first != 0 && ports.contains(&u32::from(args.port)) {
+        return usage(format!(
+            "followers connect to port {} already, and the transfers take {} ports from \
+             --data-port on (--at-once): give it another one, or leave it out",
+            args.port, args.at_once
         ));
     }
     let dir = args.dir.canonicalize();
@@ -126,35 +137,6 @@ fn excluded(args: &args::Serve) -> impl Iterator<Item = fabricast::pattern::Patt
     args.how.exclude.iter().cloned().chain(left_out())
 }
 
-/// What the thread of a transfer tells.
-enum Told {
-    Event(SendEvent),
-    End(Box<Result<SendReport, SendFailure>>),
-}
-
-/// The transfer that is under way.
-struct Running {
-    told: Receiver<Told>,
-    thread: JoinHandle<()>,
-    /// Set to end it.
-    interrupt: Arc<AtomicBool>,
-    began: Instant,
-    /// Numbers of its entries in the catalogue of its time.
-    entries: BTreeSet<u32>,
-    /// The catalogue of its time, by its number.
-    catalogue: u64,
-    /// Followers that are told of it, as soon as it listens.
-    followers: BTreeSet<FollowerKey>,
-    /// The addresses of those that are told first, and the hosts that they count for.
-    hosts: BTreeMap<IpAddr, IpAddr>,
-    /// Where its sender listens, once it does.
-    port: Option<u16>,
-    /// When the first receiver came.
-    first: Option<Instant>,
-    /// How many receivers its sender waits for.
-    expected: Arc<AtomicUsize>,
-}
-
 struct Feed<'a> {
     args: &'a args::Serve,
     server: FeedServer,
@@ -163,10 +145,10 @@ struct Feed<'a> {
     metrics: FeedMetrics,
     /// Serves the metrics as long as it is there.
     _metrics_server: Option<MetricsServer>,
-    running: Option<Running>,
-    /// Since when followers want something and nothing is sent.
-    wanted_since: Option<Instant>,
-    pauses: Pauses,
+    /// What is sent, by classes of entries.
+    classes: Vec<Class>,
+    /// Number of the last transfer.
+    transfers: u64,
     /// The options of each transfer.
     options: SendOptions,
 }
@@ -217,9 +199,8 @@ impl<'a> Feed<'a> {
             waker,
             metrics,
             _metrics_server: metrics_server,
-            running: None,
-            wanted_since: None,
-            pauses: Pauses::default(),
+            classes: Class::all(args.at_once.into()),
+            transfers: 0,
             options,
         })
     }
@@ -239,11 +220,10 @@ impl<'a> Feed<'a> {
             self.count();
         }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-        if let Some(running) = self.running.take() {
-            running.interrupt.store(true, Ordering::Relaxed);
-            let _ = running.thread.join();
-        }
-        out.finish();
+        let running = || self.classes.iter().flat_map(|class| &class.running);
+        running().for_each(|running| running.transfer.interrupt());
+        running().for_each(|running| out.about(running.number, Output::finish));
+        self.classes.clear();
         out.say("The feed has ended");
         Ok(exit::OK)
     }
@@ -262,225 +242,222 @@ impl<'a> Feed<'a> {
             units::bytes(bytes)
         ));
         self.metrics.offers(entries, bytes);
+        let running = self.classes.iter_mut().flat_map(|class| &mut class.running);
+        running.for_each(|running| running.look_up(&catalogue));
         self.server.publish(catalogue);
     }
 
-    /// Takes what the thread of the transfer tells.
+    /// Takes what the threads of the transfers tell.
     fn hear(&mut self, out: &mut Output) {
-        let mut end = None;
-        if let Some(running) = &mut self.running {
-            loop {
-                let event = match running.told.try_recv() {
-                    Ok(Told::Event(event)) => sending::worded(event),
-                    Ok(Told::End(result)) => {
-                        end = Some(Ok(result));
-                        break;
+        let mut classes = std::mem::take(&mut self.classes);
+        for class in &mut classes {
+            let mut ended = Vec::new();
+            for running in &mut class.running {
+                out.about(running.number, |out| {
+                    if let Some(result) = self.hear_one(running, out) {
+                        ended.push(running.number);
+                        class
+                            .pauses
+                            .after(&running.absent(&result), is_reached(&result));
+                        self.metrics
+                            .ended(running.entries.len(), result.as_ref().as_ref().ok());
+                        out.finish();
+                        out.say(&format!("{} has ended", running.what()));
+                        conclude(out, *result, &[]);
+                        // A source that has changed is found so at once.
+                        self.listing.look();
                     }
-                    Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
-                        end = Some(Err(()));
-                        break;
-                    }
-                };
-                match &event {
-                    SendEvent::Listening { address, .. } => {
-                        running.port = Some(address.port());
-                        // Listing may take long. Where the catalogue is another one now, its
-                        // numbers mean other entries, and nobody is told.
-                        let is_same = self.server.catalogue().number == running.catalogue;
-                        if !is_same {
-                            running.hosts.clear();
-                            running.followers.clear();
-                        }
-                        for follower in &running.followers {
-                            self.server
-                                .invite(*follower, &running.entries, address.port());
-                        }
-                    }
-                    SendEvent::Connected { .. } => {
-                        _ = running.first.get_or_insert_with(Instant::now)
-                    }
-                    _ => {}
+                });
+            }
+            class
+                .running
+                .retain(|running| !ended.contains(&running.number));
+        }
+        self.classes = classes;
+    }
+
+    /// Takes what the thread of a transfer tells. Returns how the transfer has ended, if it has.
+    fn hear_one(&mut self, running: &mut Running, out: &mut Output) -> Option<Ended> {
+        loop {
+            let event = match running.transfer.told()? {
+                Told::Event(event) => sending::worded(event),
+                Told::End(result) => return Some(result),
+            };
+            match &event {
+                SendEvent::Listening { address, .. } => {
+                    running.port = Some(address.port());
+                    running.hosts = self.invite(running).into_iter().collect();
                 }
-                out.event(&event);
-                sending::say(out, &event, &self.args.how, &self.options);
+                SendEvent::Connected { .. } => {
+                    _ = running.first.get_or_insert_with(Instant::now);
+                }
+                _ => {}
             }
-        }
-        if let Some(result) = end
-            && let Some(running) = self.running.take()
-        {
-            let joined = running.thread.join();
-            let Ok(result) = result else {
-                // The thread has told nothing at its end, so it has panicked: so do we.
-                return joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            };
-            let whole = match &*result {
-                Ok(report) => Some(report),
-                Err(failure) => failure.report.as_deref(),
-            };
-            let report = (*result).as_ref().ok();
-            self.metrics.ended(running.entries.len(), report);
-            let is_reached = report.is_some_and(|report| report.complete() > 0);
-            // One that has come and failed knows by itself when it wants the entries again.
-            let came = |report: &SendReport| {
-                let all = report.receivers.iter().chain(&report.refused);
-                all.map(|r| r.address.ip().to_canonical()).collect()
-            };
-            let came: BTreeSet<IpAddr> = whole.map(came).unwrap_or_default();
-            let absent = running.hosts.iter().filter(|(at, _)| !came.contains(at));
-            let absent = absent.map(|(_, host)| *host).collect();
-            self.pauses.after(&absent, is_reached);
-            conclude(out, *result, &[]);
-            // A source that has changed is found so at once.
-            self.listing.look();
+            out.event(&event);
+            sending::say(out, &event, &self.args.how, &self.options);
         }
     }
 
-    /// Tells followers of the transfer under way that want all of it and have come since. Tells its
-    /// sender for how many receivers it has to wait.
+    /// Tells followers of a transfer that listens, if they wait and want all of it. Returns their
+    /// addresses, and the hosts that these count for.
+    fn invite(&mut self, running: &Running) -> Vec<(IpAddr, IpAddr)> {
+        let (Some(port), Some(numbers)) = (running.port, &running.numbers) else {
+            return Vec::new();
+        };
+        let waiting = self.server.waiting().into_iter();
+        let willing = waiting.filter(|(_, wants)| wants.is_superset(numbers));
+        let willing: Vec<FollowerKey> = willing.map(|(key, _)| key).collect();
+        for key in &willing {
+            self.server.invite(*key, running.number, numbers, port);
+        }
+        let hosts = willing.iter();
+        hosts
+            .filter_map(|key| self.server.address_and_host(*key))
+            .collect()
+    }
+
+    /// Tells followers of the transfers under way that have come since, if they want all that is
+    /// sent. Tells each sender for how many receivers it has to wait.
     fn attend(&mut self) {
-        let Some(running) = &mut self.running else {
-            return;
-        };
-        let Some(port) = running.port else {
-            return;
-        };
-        let is_same = self.server.catalogue().number == running.catalogue;
-        let may_join = is_same && self.options.admits_late();
-        let waiting = self.server.waiting();
-        let (late, others): (Vec<_>, Vec<_>) = waiting
-            .into_iter()
-            .filter(|(_, wants)| !wants.is_empty())
-            .partition(|(_, wants)| may_join && wants.is_superset(&running.entries));
-        let has_others = !others.is_empty();
-        let late: Vec<FollowerKey> = late.into_iter().map(|(key, _)| key).collect();
-        for follower in late {
-            self.server.invite(follower, &running.entries, port);
-            running.followers.insert(follower);
-        }
-        let expected = match running.first {
-            None if has_others && running.began.elapsed() > NOBODY => 0,
-            Some(first) if first.elapsed() > MAX_WAIT => 1,
-            // It waits no longer for those that are gone, or have said that they want it later.
-            _ => {
-                let receiving = self.server.receiving();
-                receiving
-                    .filter(|key| running.followers.contains(key))
-                    .count()
+        let classes = std::mem::take(&mut self.classes);
+        for class in &classes {
+            for running in class.running.iter().filter(|r| r.port.is_some()) {
+                if self.options.admits_late() {
+                    self.invite(running);
+                }
+                let receiving = self.server.receiving(running.number);
+                let expected = match running.first {
+                    None if running.began.elapsed() > NOBODY
+                        && self.is_wanted(class, &receiving) =>
+                    {
+                        0
+                    }
+                    Some(first) if first.elapsed() > MAX_WAIT => 1,
+                    // It waits no longer for those that are gone, or do not take part any more.
+                    _ => receiving.len(),
+                };
+                running.expected.store(expected, Ordering::Relaxed);
             }
-        };
-        running.expected.store(expected, Ordering::Relaxed);
+        }
+        self.classes = classes;
     }
 
-    /// Starts the next transfer, if followers want something.
-    fn choose(&mut self, out: &mut Output) {
-        if self.running.is_some() || self.pauses.is_pause() {
-            return;
-        }
-        let lens: Vec<u64> = self
-            .server
-            .catalogue()
-            .entries
-            .iter()
-            .map(|e| e.len)
-            .collect();
+    /// Whether followers, apart from these, want something of a class.
+    fn is_wanted(&self, class: &Class, but: &BTreeSet<FollowerKey>) -> bool {
+        let entries = &self.server.catalogue().entries;
+        let is_of_class = |entry: &u32| class.has(entries[*entry as usize].len);
         let waiting = self.server.waiting();
+        let mut others = waiting.iter().filter(|(key, _)| !but.contains(key));
+        others.any(|(_, wants)| wants.iter().any(is_of_class))
+    }
+
+    /// Starts what is to be sent next of each class that has a place, if followers want it.
+    fn choose(&mut self, out: &mut Output) {
+        let mut classes = std::mem::take(&mut self.classes);
+        for n in 0..classes.len() {
+            let under_way: Vec<&Running> = classes.iter().flat_map(|c| &c.running).collect();
+            let Some(choice) = self.next(&classes[n], &under_way) else {
+                classes[n].wanted_since = None;
+                continue;
+            };
+            let port = self.free_port(&under_way);
+            let class = &mut classes[n];
+            let since = *class.wanted_since.get_or_insert_with(Instant::now);
+            // The others know of the catalogue, or have just received, and say at once what they
+            // want.
+            let is_undecided = self.server.followers() > self.server.waiting().len();
+            if is_undecided && since.elapsed() < GATHER {
+                continue;
+            }
+            class.wanted_since = None;
+            self.transfers += 1;
+            let number = self.transfers;
+            let result = out.about(number, |out| self.start(number, port, choice, out));
+            match result {
+                Ok(running) => class.running.push(running),
+                Err(e) => {
+                    class.pauses.after(&BTreeSet::new(), false);
+                    sending::notice(format!("a thread cannot be started: {e}"), out);
+                }
+            }
+        }
+        self.classes = classes;
+    }
+
+    /// What is to be sent next of a class, if it has a place.
+    fn next(&self, class: &Class, under_way: &[&Running]) -> Option<Choice<FollowerKey>> {
+        if class.running.len() >= class.places || class.pauses.is_pause() {
+            return None;
+        }
+        let sent = under_way.iter().flat_map(|running| &running.entries);
+        let sent: BTreeSet<&str> = sent.map(|entry| &*entry.name).collect();
+        let may_go = |entry: &Entry| class.has(entry.len) && !sent.contains(&*entry.name);
+        let entries = &self.server.catalogue().entries;
+        let lens = |may_go: &dyn Fn(&Entry) -> bool| -> Vec<Option<u64>> {
+            let lens = entries
+                .iter()
+                .map(|entry| may_go(entry).then_some(entry.len));
+            lens.collect()
+        };
+        let is_first = |entry: &Entry| self.args.first.iter().any(|p| p.matches(&entry.name));
         let may_come = |(key, _): &(FollowerKey, _)| {
             let found = self.server.address_and_host(*key);
-            found.is_none_or(|(_, host)| !self.pauses.is_paused(host))
+            found.is_none_or(|(_, host)| !class.pauses.is_paused(host))
         };
-        let able: Vec<_> = waiting.into_iter().filter(may_come).collect();
-        let Some(choice) = next_publication(&lens, &able) else {
-            self.wanted_since = None;
-            return;
-        };
-        let since = *self.wanted_since.get_or_insert_with(Instant::now);
-        // The others know of the catalogue, or have just received, and say at once what they want.
-        let is_undecided = self.server.followers() > self.server.waiting().len();
-        if is_undecided && since.elapsed() < GATHER {
-            return;
+        let able = self.server.waiting().into_iter().filter(may_come);
+        let able: Vec<_> = able.collect();
+        let first = lens(&|entry| may_go(entry) && is_first(entry));
+        next_publication(&first, &able).or_else(|| next_publication(&lens(&may_go), &able))
+    }
+
+    /// The port of the next transfer; 0: any.
+    fn free_port(&self, under_way: &[&Running]) -> u16 {
+        let first = self.args.data_port;
+        let mut ports = first..=first.saturating_add(u16::from(self.args.at_once) - 1);
+        let is_free = |port: &u16| under_way.iter().all(|running| running.asked_port != *port);
+        match first {
+            0 => 0,
+            first => ports.find(is_free).unwrap_or(first),
         }
-        self.wanted_since = None;
+    }
+
+    fn start(
+        &self,
+        number: u64,
+        port: u16,
+        choice: Choice<FollowerKey>,
+        out: &mut Output,
+    ) -> std::io::Result<Running> {
         let entries = &self.server.catalogue().entries;
-        let entries: Vec<_> = choice
-            .entries
-            .iter()
-            .map(|e| &entries[*e as usize])
-            .collect();
+        let entries = choice.entries.iter().map(|e| &entries[*e as usize]);
+        let entries: Vec<Entry> = entries.cloned().collect();
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
         let len: u64 = entries.iter().map(|entry| entry.len).sum();
         let followers = choice.followers.len();
         out.event(&json!({
             "event": "publishing", "entries": names, "len": len, "followers": followers,
         }));
-        let first = escaped(names.first().copied().unwrap_or_default());
-        let more = match names.len() {
-            0 | 1 => String::new(),
-            n => format!(" and {} more", n - 1),
-        };
-        let len = units::bytes(len);
-        out.say(&format!("Sending {first}{more} ({len}) to {followers}"));
-        let paths: Vec<PathBuf> = names.iter().map(|name| self.args.dir.join(name)).collect();
-        match self.start(paths, choice.entries, choice.followers) {
-            Ok(running) => self.running = Some(running),
-            Err(e) => {
-                self.pauses.after(&BTreeSet::new(), false);
-                sending::notice(format!("a thread cannot be started: {e}"), out);
-            }
-        }
-    }
-
-    fn start(
-        &self,
-        paths: Vec<PathBuf>,
-        entries: BTreeSet<u32>,
-        followers: Vec<FollowerKey>,
-    ) -> std::io::Result<Running> {
-        let interrupt = Arc::new(AtomicBool::new(false));
+        let paths = names.iter().map(|name| self.args.dir.join(name)).collect();
         let mut options = self.options.clone();
-        options.interrupt = interrupt.clone();
-        let expected = Arc::new(AtomicUsize::new(followers.len()));
-        options.start.expected = Some(expected.clone());
+        options.port = port;
         // The feed has admitted these followers, however many have one address.
-        options.per_host = followers.len() + PER_HOST;
-        let (tell, told) = channel();
-        let waker = self.waker.clone();
-        let thread = thread::Builder::new().name("fabricast-send".into());
-        let thread = thread.spawn(move || {
-            let send = |told| {
-                let _ = tell.send(told);
-                waker.wake();
-            };
-            let result = transfer::send(Source::Paths(&paths), &options, &mut |event| {
-                send(Told::Event(event));
-            });
-            send(Told::End(Box::new(result)));
-        })?;
-        Ok(Running {
-            told,
-            thread,
-            interrupt,
-            began: Instant::now(),
-            entries,
-            catalogue: self.server.catalogue().number,
-            hosts: followers
-                .iter()
-                .filter_map(|key| self.server.address_and_host(*key))
-                .collect(),
-            followers: followers.into_iter().collect(),
-            port: None,
-            first: None,
-            expected,
-        })
+        options.per_host = followers + PER_HOST;
+        let mut running = Running::start(number, paths, options, followers, &self.waker)?;
+        running.entries = entries;
+        running.numbers = Some(choice.entries);
+        let (what, len) = (running.what(), units::bytes(len));
+        out.say(&format!("Sending {what} ({len}) to {followers}"));
+        Ok(running)
     }
 
     fn count(&self) {
-        let waiting = self.server.waiting();
-        let current = waiting.iter().filter(|(_, wants)| wants.is_empty()).count();
-        let (all, receiving) = (self.server.followers(), self.server.receiving().count());
-        self.metrics
-            .follow(current, all - receiving - current, receiving);
+        self.metrics.follow(self.server.counts());
     }
+}
+
+/// Whether a transfer was complete for anybody.
+fn is_reached(result: &Result<SendReport, SendFailure>) -> bool {
+    result.as_ref().is_ok_and(|report| report.complete() > 0)
 }
 
 /// The options of each transfer.
@@ -492,7 +469,6 @@ fn options(args: &args::Serve) -> SendOptions {
     let mut selection = sending::selection(&args.how);
     selection.exclude = excluded(args).collect();
     let mut options = SendOptions {
-        port: args.data_port,
         // Followers are told where the sender is.
         announce: false,
         selection,

@@ -183,9 +183,9 @@ fn a_publication_that_fails_ends_nothing() {
     sender.end().expect(0);
 }
 
-/// Small entries share a transfer. One of them that cannot be stored does not hold the others back.
+/// Short entries share a transfer. One of them that cannot be stored does not hold the others back.
 #[test]
-fn one_small_entry_in_the_way_holds_no_others_back() {
+fn one_short_entry_in_the_way_holds_no_others_back() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
     for n in 0..6 {
@@ -584,14 +584,15 @@ fn a_follower_that_does_not_come_is_not_waited_for() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
     let (mut sender, address) = serve(&feed, "0", &[]);
-    let mut liar = Peer::connect(&address);
-    let version = fabricast::bootstrap::message::VERSION;
-    liar.say(json!({"say": "follow", "version": version, "name": "liar"}));
-    sender.until("followed", |_| true);
     publish(&feed, "a", b"a");
     sender.until("catalogue", |e| e["entries"] == 1);
     let number = sender.last("catalogue")["number"].clone();
-    liar.say(json!({"say": "wants", "catalogue": number, "runs": [[0, 1]]}));
+    let mut liar = Peer::connect(&address);
+    let version = fabricast::bootstrap::message::VERSION;
+    liar.say(json!({"say": "follow", "version": version, "name": "liar"}));
+    liar.say(json!({"say": "wants", "catalogue": 0, "answers": 0, "runs": []}));
+    let wants = json!({"say": "wants", "catalogue": number, "answers": 1, "runs": [[0, 1]]});
+    liar.say(wants);
     sender.until("publishing", |e| e["followers"] == 1);
     sender.until("listening", |_| true);
     // It comes while the feed waits for the other one.

@@ -8,78 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use common::feed::{
-    contents, ends, feed_in, follow, publish, serve, serve_by, until_all, until_entry,
+    HandMade, contents, described_entry, ends, feed_in, follow, publish, serve, serve_by,
+    until_all, until_entry,
 };
 use common::tree::send;
-use common::{BOUND, Run, Scratch};
-use fabricast::config::NetOptions;
-use fabricast::feed::{Catalogue, Entry, FeedServer};
-use fabricast::object::{Selection, SourceSet};
-use fabricast::waker::Waker;
+use common::{Run, Scratch};
+use fabricast::feed::Entry;
 use serde_json::Value;
-
-/// A feed whose test says what it offers and what it sends.
-struct HandMade(FeedServer);
-
-impl HandMade {
-    fn new() -> HandMade {
-        let net = NetOptions {
-            interface: "127.0.0.1".parse().unwrap(),
-            ..NetOptions::default()
-        };
-        HandMade(FeedServer::open(&net, 0, "feed", 4, Waker::new().unwrap()).unwrap())
-    }
-
-    fn address(&self) -> String {
-        self.0.address().to_string()
-    }
-
-    /// Offers these entries.
-    fn offer(&mut self, number: u64, entries: &[Entry]) {
-        let entries = entries.to_vec();
-        self.0.publish(Catalogue { number, entries });
-    }
-
-    /// Serves until a follower wants something, and tells it of the transfer at `address`.
-    fn invite(&mut self, address: &str) {
-        let until = Instant::now() + BOUND;
-        loop {
-            self.0.turn(Duration::from_millis(10));
-            let waiting = self.0.waiting();
-            let wants = waiting.iter().find(|(_, wants)| !wants.is_empty());
-            if let Some((follower, wants)) = wants.map(|(key, wants)| (*key, (*wants).clone())) {
-                let (_, port) = address.rsplit_once(':').unwrap();
-                self.0.invite(follower, &wants, port.parse().unwrap());
-                self.0.turn(Duration::ZERO);
-                return;
-            }
-            assert!(Instant::now() < until, "waited too long");
-        }
-    }
-
-    /// Serves until a follower waits and wants nothing.
-    fn until_content(&mut self) {
-        let until = Instant::now() + BOUND;
-        while !self.0.waiting().iter().any(|(_, wants)| wants.is_empty()) {
-            self.0.turn(Duration::from_millis(10));
-            assert!(Instant::now() < until, "waited too long");
-        }
-    }
-}
-
-/// What a catalogue says of a file or directory.
-fn entry(path: &Path) -> Entry {
-    let sources = [path.to_owned()];
-    let set = SourceSet::list(&sources, &Selection::default(), &mut |_| {}).unwrap();
-    Entry {
-        name: set.name(),
-        len: set.known_len().unwrap(),
-        digest: set.digest(),
-    }
-}
 
 /// A follower records what has come, whatever the catalogue names. So it does not believe that it
 /// has the other version, and does not want again what it has.
@@ -87,7 +24,7 @@ fn entry(path: &Path) -> Entry {
 fn what_has_come_is_recorded_and_not_what_the_catalogue_names() {
     let dir = Scratch::new();
     let sent = dir.file("a", 1000);
-    let comes = entry(&sent);
+    let comes = described_entry(&sent);
     let named = Entry {
         digest: blake3::hash(b"another version").to_hex().to_string(),
         ..comes.clone()
@@ -291,4 +228,54 @@ fn what_was_left_goes_when_nothing_is_lacking() {
     ends(run);
     assert!(!left.iter().any(|path| path.exists()));
     ends(sender);
+}
+
+/// A follower looks now and then whether what it has received is still there, and wants again what
+/// somebody has removed.
+#[test]
+fn what_somebody_removes_comes_again() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let to = dir.path("to/feed");
+    for name in ["a", "b"] {
+        publish(&feed, name, name.as_bytes());
+    }
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &dir.path("to"), &["--look", "100ms"]);
+    until_all(&mut run, 2);
+    fs::remove_file(to.join("a")).unwrap();
+    run.until("catalogue", |e| e["wanted"] == 1);
+    until_entry(&mut run, "a");
+    until_all(&mut run, 2);
+    assert_eq!(contents(&to), contents(&feed));
+    let end = ends(run);
+    let again = end.all("entry").filter(|e| e["name"] == "b");
+    assert_eq!(again.count(), 1, "{end:#?}");
+    ends(sender);
+}
+
+/// A link that leads nowhere is named, and published when it leads somewhere.
+#[test]
+fn a_link_that_leads_nowhere_goes_later() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    symlink(dir.path("target"), feed.join("link")).unwrap();
+    let (mut sender, address) = serve(&feed, "0", &["--rescan", "200ms"]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    sender.until("notice", |e| {
+        e["text"]
+            .as_str()
+            .unwrap()
+            .contains("it is not published until it is")
+    });
+    publish(&feed, "beside", b"1");
+    until_entry(&mut run, "beside");
+    fs::write(dir.path("target"), "here").unwrap();
+    until_entry(&mut run, "link");
+    assert_eq!(fs::read(dir.path("to/feed/link")).unwrap(), b"here");
+    ends(run);
+    let end = ends(sender);
+    let notices = end.all("notice");
+    let about = notices.filter(|e| e["text"].as_str().unwrap().contains("link"));
+    assert_eq!(about.count(), 1, "it is told once: {end:#?}");
 }

@@ -63,6 +63,16 @@ pub struct Follow {
         help_heading = "Feeds",
     )]
     pub keep_for: Option<Duration>,
+    /// How often to look whether what was received is still there
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "follow",
+        value_parser = units::duration,
+        default_value = "1m",
+        hide = true,
+    )]
+    pub look: Duration,
     /// Serve metrics for Prometheus by HTTP at this address; a port alone: on the loopback
     #[arg(
         long,

@@ -191,8 +191,28 @@ fn slow(s: &str) -> Result<(Option<String>, Slow), String> {
     Ok((name, rule))
 }
 
+/// Options for P3's protocol alone, by their names.
+pub const IBRMP_ONLY: [&str; 5] = [
+    "file_timeout",
+    "files_at_once",
+    "receivers_per_worker",
+    "workers",
+    "worker_cpus",
+];
+
 /// The long help of `--scheme`, which lists all schemes.
 fn schemes_help() -> String {
+    let more = format!(
+        "\nOr, alone:\n  {:13} P3's protocol for files: each file is multicast once, receivers \
+         get by TCP what they lack; a file is closed --file-timeout after its multicast; files \
+         alone, with their permissions and times, and nothing is kept for a later run",
+        ibrmp::NAME
+    );
+    streams_help() + &more
+}
+
+/// The long help of `--scheme` without P3's protocol.
+pub fn streams_help() -> String {
     let mut text = String::from(
         "How multicast is made reliable: auto, or one of the papers' schemes, for comparison. One \
          base, and modifiers \
@@ -201,12 +221,6 @@ fn schemes_help() -> String {
     for preset in PRESETS {
         text += &format!("\n  {:13} {}", preset.name, preset.about);
     }
-    text += &format!(
-        "\nOr, alone:\n  {:13} P3's protocol for files: each file is multicast once, receivers \
-         get by TCP what they lack; a file is closed --file-timeout after its multicast; files \
-         alone, with their permissions and times, and nothing is kept for a later run",
-        ibrmp::NAME
-    );
     text
 }
 

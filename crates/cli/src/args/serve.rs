@@ -7,10 +7,12 @@ use std::time::Duration;
 use clap::Arg;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
+use fabricast::feed::AT_ONCE_MAX;
+use fabricast::pattern::Pattern;
 use fabricast_console::units;
 
 use super::follow::metrics_address;
-use super::sending::Sending;
+use super::sending::{IBRMP_ONLY, Sending, streams_help};
 
 /// The long text of `--help`.
 pub const LONG: &str = "\
@@ -19,7 +21,7 @@ Send what is published in a directory to all hosts that follow it, until stopped
 Each file or directory directly in DIR is an entry of the feed. When an entry is new or has \
 changed, and then been quiet for --settle, it is sent to the followers that are there \
 (`fabricast recv --follow`), once to all of them. A follower that comes later, or was away, gets \
-what it lacks as soon as the feed is idle. What all followers have is not sent.
+what it lacks as soon as there is a place for it (--at-once). What all followers have is not sent.
 
 Publish by rename: write to a hidden name (.new) or NAME.part in DIR, then rename. The feed leaves \
 out names that begin with a dot or end in .part or .partial, also within directories, so rsync's \
@@ -46,6 +48,26 @@ Values:
   RATE   500Mbit or 60MB/s; a bare 500M means bits per second
   PCT    1 or 1%, at most 90";
 
+/// An option of a sender as a feed has it. Those that it refuses are not listed.
+fn of_a_feed(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "slow" => slow_of_a_feed(arg),
+        "scheme" => arg.long_help(streams_help()),
+        "rate" => {
+            let text = "Fixed rate of each transfer, data and repairs [default: as fast as the \
+                        slowest receiver can take]";
+            let long = format!(
+                "{text}\n\nGive it to leave the rest of a link to others. Transfers at the same \
+                 time (--at-once) have this rate each. A rate above the slowest link's only \
+                 causes losses."
+            );
+            arg.help(text).long_help(long)
+        }
+        name if IBRMP_ONLY.contains(&name) => arg.hide(true),
+        _ => arg,
+    }
+}
+
 /// The help of `--slow`, with the default of a feed in place of that of one transfer.
 fn slow_of_a_feed(arg: Arg) -> Arg {
     let text = arg.get_long_help().or(arg.get_help());
@@ -58,7 +80,7 @@ fn slow_of_a_feed(arg: Arg) -> Arg {
 }
 
 #[derive(clap::Args, Debug)]
-#[command(mut_arg("slow", slow_of_a_feed))]
+#[command(mut_args(of_a_feed))]
 pub struct Serve {
     /// The directory whose files and directories are published
     pub dir: PathBuf,
@@ -87,7 +109,25 @@ pub struct Serve {
     /// TCP port where followers connect; 0 takes any free port
     #[arg(long, default_value_t = PORT, help_heading = "Feed")]
     pub port: u16,
-    /// TCP port of the transfers; 0 takes any free port for each
+    /// Send up to N publications at the same time, one of them short
+    ///
+    /// A publication is short if its entries have at most 4 MiB each, and long otherwise. One place
+    /// is kept for short ones, so that they do not wait for long ones; the others are for long
+    /// ones, which share the network. With 1 every publication waits for the one before.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(1..=AT_ONCE_MAX as i64),
+        help_heading = "Feed",
+    )]
+    pub at_once: u8,
+    /// Entries whose names match go before others of their class, short or long; may be repeated
+    ///
+    /// Quote the pattern, which is as that of --exclude. What is under way is not interrupted.
+    #[arg(long, value_name = "PATTERN", help_heading = "Feed")]
+    pub first: Vec<Pattern>,
+    /// TCP port of the transfers, the first of as many as --at-once says; 0 takes any free ports
     ///
     /// Give it if a firewall lets only certain ports pass.
     #[arg(long, default_value_t = 0, help_heading = "Feed")]
@@ -116,6 +156,23 @@ pub struct Serve {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    /// A feed lists neither P3's protocol nor the options for that, which it refuses.
+    #[test]
+    fn what_a_feed_refuses_is_not_listed() {
+        let mut command = crate::args::Args::command();
+        command.build();
+        let mut help = |name| {
+            let command = command.find_subcommand_mut(name).unwrap();
+            let help = command.render_long_help().to_string();
+            help.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let (serve, send) = (help("serve"), help("send"));
+        assert!(send.contains("ibrmp") && send.contains("--workers"));
+        assert!(!serve.contains("--workers") && !serve.contains("--file-timeout"));
+        assert!(!serve.contains("With --scheme ibrmp:") && !serve.contains("P3's protocol"));
+        assert!(serve.contains("have this rate each") && !send.contains("have this rate each"));
+    }
 
     /// Each command tells its own default, in the list of options and in the long text.
     #[test]

@@ -1,8 +1,9 @@
 //! Entries that could not be received, and when they are wanted again.
 //!
-//! Small entries share a transfer, and one that cannot be stored fails all of them. So entries that
+//! Short entries share a transfer, and one that cannot be stored fails all of them. So entries that
 //! have failed together are wanted again in two halves, one after the other, until the one in the
-//! way is alone.
+//! way is alone. A long entry never shares a transfer, and neither waits for others nor holds them
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ struct Failure {
     again: Option<Instant>,
     /// The last pause after it has failed alone; zero if it never has.
     pause: Duration,
+    /// Whether it may share a transfer with others.
+    shares: bool,
 }
 
 /// Entries that could not be received, by their digests.
@@ -25,9 +28,9 @@ struct Failure {
 pub struct Failures(BTreeMap<String, Failure>);
 
 impl Failures {
-    /// Notes that these have failed in one transfer. Returns how long it is until the last of them
-    /// is wanted again.
-    pub fn add(&mut self, digests: &[&str], now: Instant) -> Duration {
+    /// Notes that these have failed in one transfer. `shares`: whether they may share a transfer
+    /// with others. Returns how long it is until the last of them is wanted again.
+    pub fn add(&mut self, digests: &[&str], shares: bool, now: Instant) -> Duration {
         let mut pause = PAUSE.0;
         if let [alone] = digests {
             let failure = self.0.entry((*alone).into()).or_default();
@@ -38,7 +41,8 @@ impl Failures {
         for half in digests.chunks(digests.len().div_ceil(2).max(1)) {
             last = self.free(now + pause);
             for digest in half {
-                self.0.entry((*digest).into()).or_default().again = Some(last);
+                let failure = self.0.entry((*digest).into()).or_default();
+                (failure.again, failure.shares) = (Some(last), shares);
             }
         }
         last - now
@@ -72,26 +76,31 @@ impl Failures {
         self.0.retain(|digest, _| digests.contains(digest));
     }
 
-    /// The time of those that are wanted next, if that has come and no others are wanted now.
-    fn next(&self, now: Instant) -> Option<Instant> {
+    /// The time of those that share a transfer and are wanted next, if no others of these are
+    /// wanted now.
+    fn next(&self) -> Option<Instant> {
+        let sharing = self.0.values().filter(|failure| failure.shares);
         // `None` is less than any time.
-        let first = self.0.values().map(|failure| failure.again).min()??;
-        (first <= now).then_some(first)
+        sharing.map(|failure| failure.again).min()?
     }
 
     /// Whether some are wanted now that were not before.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.next(now).is_some()
+        let next = self.next();
+        let is_next = |failure: &Failure| !failure.shares || failure.again == next;
+        let is_due = |failure: &&Failure| failure.again.is_some_and(|again| again <= now);
+        self.0.values().filter(is_due).any(is_next)
     }
 
     /// Wants the next ones, if they are due.
     pub fn want_due(&mut self, now: Instant) {
-        let Some(next) = self.next(now) else {
-            return;
-        };
-        let failures = self.0.values_mut();
-        let due = failures.filter(|failure| failure.again == Some(next));
-        due.for_each(|failure| failure.again = None);
+        let next = self.next();
+        for failure in self.0.values_mut() {
+            let is_next = !failure.shares || failure.again == next;
+            if is_next && failure.again.is_some_and(|again| again <= now) {
+                failure.again = None;
+            }
+        }
     }
 
     /// Whether the entry is not wanted yet.
@@ -139,7 +148,7 @@ mod tests {
                 }
                 self.transfers += 1;
                 if wanted.iter().any(|digest| self.blocked.contains(*digest)) {
-                    assert!(self.failures.add(&wanted, self.now) >= PAUSE.0);
+                    assert!(self.failures.add(&wanted, true, self.now) >= PAUSE.0);
                     continue;
                 }
                 for digest in wanted {
@@ -198,7 +207,7 @@ mod tests {
         assert_eq!(world.lacking, world.blocked);
         let mut failures = Failures::default();
         let now = Instant::now();
-        assert_eq!(failures.add(&["a", "b", "c"], now), 2 * PAUSE.0);
+        assert_eq!(failures.add(&["a", "b", "c"], true, now), 2 * PAUSE.0);
         assert!(!failures.is_due(now) && failures.is_due(now + PAUSE.0));
         failures.want_due(now + PAUSE.0);
         assert!(!failures.waits("a") && !failures.waits("b"));
@@ -208,5 +217,25 @@ mod tests {
         failures.retain(&BTreeSet::from([&"c".to_string()]));
         failures.want_due(now + PAUSE.1);
         assert!(!failures.waits("c"));
+    }
+
+    /// A long entry that is wanted again, or waits for that, and short ones do not wait for each
+    /// other.
+    #[test]
+    fn long_and_short_ones_do_not_wait_for_each_other() {
+        let mut failures = Failures::default();
+        let now = Instant::now();
+        failures.add(&["long"], false, now);
+        failures.want_due(now + PAUSE.0);
+        failures.add(&["short"], true, now + PAUSE.0);
+        assert!(!failures.waits("long") && failures.waits("short"));
+        failures.want_due(now + 3 * PAUSE.0);
+        assert!(!failures.waits("short"));
+        // The long one comes for hours, and then fails; the short one is still wanted.
+        failures.add(&["long"], false, now + PAUSE.1);
+        failures.add(&["other"], false, now + PAUSE.1);
+        assert!(!failures.is_due(now + PAUSE.1));
+        failures.want_due(now + 2 * PAUSE.1);
+        assert!(!failures.waits("long") && !failures.waits("other"));
     }
 }

@@ -25,8 +25,9 @@ use super::holdings::{self, Holdings, Identity, opened};
 const FILE: &str = ".fabricast-feed.json";
 /// Name of the file while it is written.
 const PARTIAL: &str = ".fabricast-feed.json.partial";
-/// Most bytes of the file that are read.
-const BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of the file. It has what the catalogue names and what is here: some hundred bytes for
+/// each entry.
+const BYTES_MAX: u64 = 1 << 30;
 
 /// One entry of a feed as this receiver knows it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -212,14 +213,21 @@ impl Record {
     }
 
     /// Notes that a transfer begins that may replace these entries. Until it has ended well, nobody
-    /// knows what they are, and they are wanted. Returns whether the record has changed.
+    /// knows what they are, and they are wanted. From now on they count as the newest, however long
+    /// the transfer takes. Returns whether the record has changed.
     pub fn begins(&mut self, names: &[&str]) -> bool {
         let mut has_changed = false;
-        for known in &mut self.content.entries {
-            if known.here.is_some() && names.contains(&&*known.entry.name) {
-                known.entry.digest.clear();
-                has_changed = true;
-            }
+        for name in names {
+            let nothing = Entry {
+                name: (*name).to_owned(),
+                len: 0,
+                digest: String::new(),
+            };
+            let known = self.take(name);
+            let mut known = known.unwrap_or_else(|| Known::new(&nothing, None, None));
+            has_changed |= known.here.is_some();
+            known.entry.digest.clear();
+            self.content.entries.push(known);
         }
         has_changed
     }
@@ -246,9 +254,12 @@ impl Record {
             holdings::remove(&self.folder, &entry.name);
         }
         let hook = hook.then(|| entry.clone());
-        self.take(&entry.name);
         let known = Known::new(entry, Some(Identity::of(&meta)), hook);
-        self.content.entries.push(known);
+        let mut entries = self.content.entries.iter_mut();
+        match entries.find(|known| known.entry.name == entry.name) {
+            Some(there) => *there = known,
+            None => self.content.entries.push(known),
+        }
         true
     }
 
@@ -282,8 +293,13 @@ impl Record {
     }
 
     /// Removes what is kept no longer, the oldest first: entries that this receiver has received,
-    /// and whose hooks have run. Returns their paths, and what cannot be removed with the reason.
-    pub fn remove_old(&mut self, retention: Retention) -> (Vec<PathBuf>, Vec<String>) {
+    /// and whose hooks have run, but for those that are `coming`. Returns their paths, and what
+    /// cannot be removed with the reason.
+    pub fn remove_old(
+        &mut self,
+        retention: Retention,
+        coming: &BTreeSet<String>,
+    ) -> (Vec<PathBuf>, Vec<String>) {
         let here = |known: &&Known| known.here.is_some();
         let count = self.content.entries.iter().filter(here).count();
         let mut too_many = count.saturating_sub(retention.keep.unwrap_or(usize::MAX));
@@ -294,8 +310,10 @@ impl Record {
             too_many = too_many.saturating_sub(1);
             let age = Duration::from_secs(now().saturating_sub(known.time));
             let is_old = retention.keep_for.is_some_and(|longest| age >= longest);
-            // One whose hook is due goes later. No newer one goes in its place.
-            if known.hook.is_some() || !is_surplus && !is_old {
+            // One whose hook is due, or that a transfer may be writing, goes later. No newer one
+            // goes in its place.
+            let is_in_use = known.hook.is_some() || coming.contains(&known.entry.name);
+            if is_in_use || !is_surplus && !is_old {
                 continue;
             }
             let path = self.folder.join(&known.entry.name);
@@ -331,7 +349,12 @@ impl Record {
                 PARTIAL,
             );
             let mut file = partial?;
-            file.write_all(&serde_json::to_vec(&self.content)?)?;
+            let bytes = serde_json::to_vec(&self.content)?;
+            if bytes.len() as u64 > BYTES_MAX {
+                let text = "it would be longer than 1 GiB, and could not be read again";
+                return Err(io::Error::other(text));
+            }
+            file.write_all(&bytes)?;
             file.sync_all()?;
             fs::rename(self.folder.join(PARTIAL), self.folder.join(FILE))
         };
@@ -453,7 +476,10 @@ mod tests {
         let four = catalogue(&[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
         assert_eq!(record.wants(&four, keep), set(&[3]));
         receive(&mut record, &four.entries[3]);
-        assert_eq!(record.remove_old(keep), (vec![record.path("b")], vec![]));
+        assert_eq!(
+            record.remove_old(keep, &BTreeSet::new()),
+            (vec![record.path("b")], vec![])
+        );
         assert_eq!(record.wants(&four, keep), set(&[]));
         // A changed one is new.
         let changed = catalogue(&[("c", "1"), ("d", "1"), ("a", "2")]);
@@ -500,7 +526,7 @@ mod tests {
         let newer = catalogue(&[("a", "2"), ("b", "1")]);
         assert_eq!(record.wants(&newer, keep), set(&[1]));
         receive(&mut record, &newer.entries[1]);
-        assert_eq!(record.remove_old(keep), (vec![], vec![]));
+        assert_eq!(record.remove_old(keep, &BTreeSet::new()), (vec![], vec![]));
         record.save().unwrap();
         drop(record);
         let (mut record, wrong) = Record::open(&folder).unwrap();
@@ -508,7 +534,10 @@ mod tests {
         record.hook_has_run(&newer.entries[0]);
         assert_eq!(record.hooks().len(), 1, "it has run for another version");
         record.hook_has_run(&first);
-        assert_eq!(record.remove_old(keep), (vec![record.path("a")], vec![]));
+        assert_eq!(
+            record.remove_old(keep, &BTreeSet::new()),
+            (vec![record.path("a")], vec![])
+        );
         assert_eq!(record.wants(&newer, keep), set(&[]));
     }
 
@@ -548,8 +577,41 @@ mod tests {
             keep: Some(0),
             ..ALL
         };
-        let all = vec![record.path("a"), record.path("b")];
-        assert_eq!(record.remove_old(none), (all, vec![]));
+        let all = vec![record.path("b"), record.path("a")];
+        assert_eq!(record.remove_old(none, &BTreeSet::new()), (all, vec![]));
+    }
+
+    /// Of two transfers at once the one that began first counts as the older one, whichever ends
+    /// first. What is coming is not removed, and no newer one in its place.
+    #[test]
+    fn what_has_begun_later_is_newer() {
+        let dir = Scratch::new("order");
+        let (mut record, _) = Record::open(&dir.0.join("feed")).unwrap();
+        let one = Retention {
+            keep: Some(1),
+            ..ALL
+        };
+        let nothing = BTreeSet::new();
+        let all = catalogue(&[("old", "1"), ("long", "1"), ("short", "1")]);
+        receive(&mut record, &all.entries[0]);
+        record.begins(&["long"]);
+        record.begins(&["short"]);
+        // What has not come counts for nothing.
+        assert_eq!(record.remove_old(one, &nothing), (vec![], vec![]));
+        assert_eq!(record.wants(&all, ALL), set(&[1, 2]));
+        receive(&mut record, &all.entries[2]);
+        let old = record.path("old");
+        assert_eq!(record.remove_old(one, &nothing), (vec![old], vec![]));
+        // The catalogue has a newer one by now than the one that comes.
+        assert_eq!(record.wants(&all, one), set(&[]));
+        receive(&mut record, &all.entries[1]);
+        // It comes again, because somebody has removed it.
+        let coming = BTreeSet::from(["long".to_owned()]);
+        assert_eq!(record.remove_old(one, &coming), (vec![], vec![]));
+        let long = record.path("long");
+        assert_eq!(record.remove_old(one, &nothing), (vec![long], vec![]));
+        assert_eq!(record.wants(&all, one), set(&[]));
+        assert!(record.path("short").exists());
     }
 
     /// Where every user may make directories, another user's is not used. As root alone a test can
@@ -594,7 +656,7 @@ mod tests {
                 keep: Some(0),
                 ..ALL
             };
-            assert_eq!(record.remove_old(none), (vec![], vec![]));
+            assert_eq!(record.remove_old(none, &BTreeSet::new()), (vec![], vec![]));
         }
         assert!(dir.0.join("beside").exists());
         // A link in place of the record, or of the folder, is not followed.

@@ -1,9 +1,13 @@
 //! What a feed sends to whom, with transfers that the tests make up.
 
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
 use clap::Parser;
-use fabricast::feed::{Catalogue, Entry, Follower, Heard};
+use fabricast::feed::{Catalogue, Follower, Heard, SHORT_MAX};
 
 use super::*;
+use crate::background::Background;
 
 /// Longest time that the test waits for anything.
 const BOUND: Duration = Duration::from_secs(20);
@@ -18,91 +22,111 @@ fn catalogue(number: u64, names: &[&str]) -> Catalogue {
     Catalogue { number, entries }
 }
 
-/// A feed of an empty directory, with two entries in its catalogue, and a follower.
+/// A feed of an empty directory, with two entries in its catalogue, and followers that the test
+/// moves.
 struct World<'a> {
     feed: Feed<'a>,
+    out: Output,
     until: Instant,
-    /// Set to end the follower.
-    ends: Arc<AtomicBool>,
-    /// What the follower is told to receive, and by which catalogue.
-    follower: JoinHandle<Option<(u64, BTreeSet<u32>)>>,
+    followers: Vec<Follower>,
 }
 
 impl<'a> World<'a> {
-    fn new(args: &'a args::Serve, out: &mut Output) -> World<'a> {
-        let mut feed = Feed::open(args, "feed", out).unwrap();
-        feed.server.publish(catalogue(1, &["a", "b"]));
-        let from = feed.server.address().to_string();
-        let ends = Arc::new(AtomicBool::new(false));
-        let ended = ends.clone();
-        let follower = thread::spawn(move || follow(&from, &ended));
-        let until = Instant::now() + BOUND;
-        World {
+    fn new(args: &'a args::Serve, followers: usize) -> World<'a> {
+        let mut out = Output::new(&args.how.net);
+        let feed = Feed::open(args, "feed", &mut out).unwrap();
+        let mut world = World {
             feed,
-            until,
-            ends,
-            follower,
+            out,
+            until: Instant::now() + BOUND,
+            followers: Vec::new(),
+        };
+        for _ in 0..followers {
+            let from = world.feed.server.address().to_string();
+            let connect = move || Follower::connect(&from, "f", &Waker::new().unwrap()).unwrap();
+            let thread = thread::spawn(connect);
+            while !thread.is_finished() {
+                world.turn();
+            }
+            let mut follower = thread.join().unwrap();
+            follower.want(&BTreeSet::new(), &[]).unwrap();
+            world.followers.push(follower);
+        }
+        world.publish(catalogue(1, &["a", "b"]));
+        world
+    }
+
+    /// The feed has another catalogue, of which all followers hear.
+    fn publish(&mut self, catalogue: Catalogue) {
+        let number = catalogue.number;
+        self.feed.found(Found::Catalogue(catalogue), &mut self.out);
+        for follower in 0..self.followers.len() {
+            let heard = self.hear(follower);
+            assert!(
+                matches!(&heard, Heard::Catalogue(c) if c.number == number),
+                "{heard:?}"
+            );
+            self.followers[follower]
+                .want(&BTreeSet::new(), &[])
+                .unwrap();
         }
     }
 
-    /// Serves until the follower wants something.
-    fn waits(&mut self) -> FollowerKey {
+    /// A follower says what it wants. Returns its key.
+    fn want(&mut self, follower: usize, wants: &[u32], receiving: &[u64]) -> FollowerKey {
+        let wants = wants.iter().copied().collect();
+        self.followers[follower].want(&wants, receiving).unwrap();
         loop {
-            let waiting = self.feed.server.waiting();
-            if let Some((key, _)) = waiting.iter().find(|(_, wants)| !wants.is_empty()) {
-                return *key;
-            }
             self.turn();
+            let mut waiting = self.feed.server.waiting().into_iter();
+            if let Some((key, _)) = waiting.find(|(_, w)| **w == wants) {
+                return key;
+            }
+        }
+    }
+
+    /// What a follower hears next.
+    fn hear(&mut self, follower: usize) -> Heard {
+        loop {
+            self.turn();
+            if let Some(heard) = self.followers[follower].hear(Duration::ZERO).unwrap() {
+                return heard;
+            }
         }
     }
 
     fn turn(&mut self) {
-        self.feed.server.turn(TICK);
+        self.feed.server.turn(Duration::from_millis(1));
         assert!(Instant::now() < self.until, "waited too long");
     }
 
-    /// Puts a transfer of the second entry under way, which tells what the test says.
-    fn sends(&mut self, key: FollowerKey) -> std::sync::mpsc::Sender<Told> {
+    /// Puts a transfer of an entry under way, which tells what the test says, at a place of a
+    /// class.
+    fn sends(&mut self, class: usize, entry: u32) -> Sender<Told<SendEvent, Ended>> {
         let (tell, told) = channel();
-        self.feed.running = Some(Running {
-            told,
-            thread: thread::spawn(|| {}),
-            interrupt: Arc::default(),
-            began: Instant::now(),
-            entries: [1].into(),
-            catalogue: 1,
-            followers: [key].into(),
-            hosts: self.feed.server.address_and_host(key).into_iter().collect(),
-            port: None,
-            first: None,
-            expected: Arc::default(),
-        });
+        let mut running = Running::of(7 + class as u64, Background::made_up(told));
+        let entries = &self.feed.server.catalogue().entries;
+        running.entries = vec![entries[entry as usize].clone()];
+        running.numbers = Some([entry].into());
+        self.feed.classes[class].running.push(running);
         tell
     }
 
-    fn end(self) -> Option<(u64, BTreeSet<u32>)> {
-        self.ends.store(true, Ordering::Relaxed);
-        self.follower.join().unwrap()
+    /// What is sent of short entries.
+    fn short(&mut self) -> &mut Class {
+        &mut self.feed.classes[0]
     }
-}
 
-/// Follows, and always wants the second entry. Returns the number of the catalogue, and the entries
-/// that it is told to receive.
-fn follow(from: &str, ends: &AtomicBool) -> Option<(u64, BTreeSet<u32>)> {
-    let mut follower = Follower::connect(from, "f").unwrap();
-    follower.want(&BTreeSet::new()).unwrap();
-    let mut number = 0;
-    while !ends.load(Ordering::Relaxed) {
-        match follower.hear(Duration::from_millis(10)).unwrap() {
-            None => {}
-            Some(Heard::Catalogue(catalogue)) => {
-                number = catalogue.number;
-                follower.want(&[1].into()).unwrap();
-            }
-            Some(Heard::Publication { entries, .. }) => return Some((number, entries)),
-        }
+    /// What would be sent next of each class.
+    fn next(&self) -> Vec<Option<Vec<u32>>> {
+        let classes = &self.feed.classes;
+        let under_way: Vec<&Running> = classes.iter().flat_map(|c| &c.running).collect();
+        let next = classes
+            .iter()
+            .map(|class| self.feed.next(class, &under_way));
+        let entries = next.map(|choice| choice.map(|c| c.entries.into_iter().collect()));
+        entries.collect()
     }
-    None
 }
 
 /// The command line of a feed of an empty directory.
@@ -127,72 +151,202 @@ fn parsed(name: &str) -> args::Serve {
     }
 }
 
+/// What the sender of a transfer tells when it listens.
+fn listening() -> Told<SendEvent, Ended> {
+    Told::Event(SendEvent::Listening {
+        address: ([127, 0, 0, 1], 9).into(),
+        name: "b".into(),
+        len: Some(1),
+        announced: false,
+    })
+}
+
 /// While a transfer is being listed the catalogue may become another one, whose numbers mean
-/// other entries. Then nobody is told of that transfer.
+/// other entries. Those that want what is sent are told of it, by the numbers that they know.
 #[test]
 fn a_catalogue_that_changes_while_a_transfer_is_listed() {
     let args = parsed("changes");
-    let mut out = Output::new(&args.how.net);
-    for changes in [false, true] {
-        let mut world = World::new(&args, &mut out);
-        let key = world.waits();
-        let tell = world.sends(key);
-        if changes {
-            world.feed.server.publish(catalogue(2, &["b", "c"]));
-            world.waits();
+    for (names, is_told) in [
+        (None, true),
+        (Some(["c", "b"]), true),
+        // It wants the second entry, which is another one now.
+        (Some(["b", "c"]), false),
+        (Some(["c", "d"]), false),
+    ] {
+        let mut world = World::new(&args, 1);
+        world.want(0, &[1], &[]);
+        let tell = world.sends(0, 1);
+        if let Some(names) = names {
+            world.publish(catalogue(2, &names));
+            world.want(0, &[1], &[]);
         }
-        let listening = SendEvent::Listening {
-            address: ([127, 0, 0, 1], 9).into(),
-            name: "b".into(),
-            len: Some(1),
-            announced: false,
-        };
-        tell.send(Told::Event(listening)).unwrap();
-        world.feed.hear(&mut out);
+        tell.send(listening()).unwrap();
+        world.feed.hear(&mut world.out);
         world.feed.attend();
-        assert_eq!(world.feed.server.receiving().count() == 0, changes);
-        let told = match changes {
-            true => world.end(),
-            false => {
-                world.turn();
-                world.follower.join().unwrap()
-            }
-        };
-        assert_eq!(told, (!changes).then(|| (1, [1].into())));
+        assert_eq!(
+            world.feed.server.receiving(7).len(),
+            usize::from(is_told),
+            "{names:?}"
+        );
+        if is_told {
+            let heard = world.hear(0);
+            assert!(
+                matches!(&heard, Heard::Publication { transfer: 7, entries, .. }
+                    if *entries == [1].into()),
+                "{heard:?}"
+            );
+        }
     }
     std::fs::remove_dir_all(&args.dir).unwrap();
 }
 
 /// Nothing is sent for the sake of a host that was told of transfers and did not come, until
-/// its pause is over. That of the feed is shorter.
+/// its pause is over. That of the feed is shorter, and is for entries of that class alone.
 #[test]
 fn a_host_that_does_not_come_has_to_wait() {
     let args = parsed("pauses");
-    let mut out = Output::new(&args.how.net);
-    let mut world = World::new(&args, &mut out);
-    let key = world.waits();
+    let mut world = World::new(&args, 1);
+    let key = world.want(0, &[1], &[]);
     for _ in 0..7 {
-        let tell = world.sends(key);
+        let tell = world.sends(0, 1);
+        let host = world.feed.server.address_and_host(key).unwrap();
+        world.short().running[0].hosts = [host].into();
         let error = Error::NoReceivers("nobody came".into());
         let failure = SendFailure {
             error,
             report: None,
         };
         tell.send(Told::End(Box::new(Err(failure)))).unwrap();
-        world.feed.hear(&mut out);
-        assert!(world.feed.running.is_none() && world.feed.pauses.is_pause());
+        world.feed.hear(&mut world.out);
+        assert!(world.short().running.is_empty() && world.short().pauses.is_pause());
+        assert!(!world.feed.classes[1].pauses.is_pause());
     }
-    while world.feed.pauses.is_pause() {
+    while world.short().pauses.is_pause() {
         world.turn();
     }
-    world.feed.choose(&mut out);
-    assert!(world.feed.running.is_none(), "its host is paused");
+    world.feed.choose(&mut world.out);
+    assert!(world.short().running.is_empty(), "its host is paused");
     // It has completed one: it is as good as any other.
     let (_, host) = world.feed.server.address_and_host(key).unwrap();
-    world.feed.pauses.after(&[host].into(), true);
-    world.feed.choose(&mut out);
-    let running = world.feed.running.take().unwrap();
-    running.thread.join().unwrap();
-    assert_eq!(world.end(), None);
+    world.short().pauses.after(&[host].into(), true);
+    world.feed.choose(&mut world.out);
+    assert_eq!(world.short().running.len(), 1);
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
+/// What has a place goes beside what is under way, and what is sent already does not go again.
+#[test]
+fn short_and_long_entries_have_places_of_their_own() {
+    let args = parsed("classes");
+    let mut world = World::new(&args, 1);
+    let long = |number, names: &[&str], long: &[usize]| {
+        let mut catalogue = catalogue(number, names);
+        long.iter()
+            .for_each(|n| catalogue.entries[*n].len = SHORT_MAX + 1);
+        catalogue
+    };
+    world.publish(long(2, &["long", "b", "other"], &[0, 2]));
+    world.want(0, &[0, 1, 2], &[]);
+    assert_eq!(world.next(), [Some(vec![1]), Some(vec![0])]);
+    let _first = world.sends(1, 0);
+    assert_eq!(world.next(), [Some(vec![1]), None]);
+    world.feed.classes[1].places = 2;
+    assert_eq!(world.next(), [Some(vec![1]), Some(vec![2])]);
+    // A new version of what is sent waits for the end of that, also if it is short now.
+    world.publish(long(3, &["long", "b", "other"], &[2]));
+    world.want(0, &[0, 2], &[7]);
+    assert_eq!(world.next(), [None, Some(vec![2])]);
+    world.feed.classes[1].running.clear();
+    assert_eq!(world.next(), [Some(vec![0]), Some(vec![2])]);
+    let _second = world.sends(0, 1);
+    assert_eq!(world.next(), [None, Some(vec![2])]);
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
+/// What the user prefers goes before what more followers want, in its class, and alone.
+#[test]
+fn what_is_preferred_goes_first() {
+    let mut args = parsed("first");
+    args.first = vec!["*.conf".parse().unwrap()];
+    let mut world = World::new(&args, 2);
+    let mut entries = catalogue(2, &["a", "b.conf", "long", "long.conf", "c.conf"]);
+    (2..4).for_each(|n| entries.entries[n].len = SHORT_MAX + 1);
+    world.publish(entries);
+    world.want(0, &[0, 2], &[]);
+    world.want(1, &[0, 1, 2, 3, 4], &[]);
+    assert_eq!(world.next(), [Some(vec![1, 4]), Some(vec![3])]);
+    world.want(1, &[0, 2], &[]);
+    world.turn();
+    assert_eq!(world.next(), [Some(vec![0]), Some(vec![2])]);
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
+/// A transfer to which nobody comes is given up when followers wait for another one of its class.
+/// It is not for those that wait for another class, or that were told of it and want more.
+#[test]
+fn a_transfer_waits_for_those_that_may_come() {
+    let args = parsed("expected");
+    let mut world = World::new(&args, 2);
+    let mut long = catalogue(2, &["a", "b", "long"]);
+    long.entries[2].len = SHORT_MAX + 1;
+    world.publish(long);
+    world.want(0, &[1], &[]);
+    let tell = world.sends(0, 1);
+    tell.send(listening()).unwrap();
+    world.feed.hear(&mut world.out);
+    assert!(matches!(world.hear(0), Heard::Publication { .. }));
+    world.short().running[0].began = Instant::now().checked_sub(2 * NOBODY).unwrap();
+    for (follower, wants, receiving, count) in [
+        (0, 0, &[7][..], 1),
+        (1, 2, &[], 1),
+        (1, 0, &[], 0),
+        (1, 2, &[], 1),
+        // It has not come, and does not take part any more.
+        (0, 2, &[], 0),
+    ] {
+        world.want(follower, &[wants], receiving);
+        // The other one may want the same.
+        world.turn();
+        world.feed.attend();
+        let expected = world.short().running[0].expected.load(Ordering::Relaxed);
+        assert_eq!(expected, count, "{follower} wants {wants}");
+    }
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
+/// Each transfer listens at the lowest port of the feed's range that is free.
+#[test]
+fn transfers_have_ports_of_their_own() {
+    let mut args = parsed("ports");
+    let mut world = World::new(&args, 0);
+    let port = |world: &World| {
+        let classes = world.feed.classes.iter();
+        let under_way: Vec<&Running> = classes.flat_map(|class| &class.running).collect();
+        world.feed.free_port(&under_way)
+    };
+    assert_eq!(port(&world), 0);
+    drop(world);
+    args.data_port = 4000;
+    world = World::new(&args, 0);
+    assert_eq!(port(&world), 4000);
+    let _long = world.sends(1, 0);
+    world.feed.classes[1].running[0].asked_port = 4000;
+    assert_eq!(port(&world), 4001);
+    let _short = world.sends(0, 1);
+    world.short().running[0].asked_port = 4001;
+    world.feed.classes[1].running.clear();
+    assert_eq!(port(&world), 4000);
+    drop(world);
+    for (port, data_port, at_once, is_refused) in [
+        (4001, 4000, 2, true),
+        (4002, 4000, 2, false),
+        (4000, 4000, 1, true),
+        (1, 65_535, 1, false),
+        (1, 65_535, 2, true),
+        (0, 4000, 2, false),
+    ] {
+        (args.port, args.data_port, args.at_once) = (port, data_port, at_once);
+        assert_eq!(feed_name(&args).is_err(), is_refused, "{port} {data_port}");
+    }
     std::fs::remove_dir_all(&args.dir).unwrap();
 }

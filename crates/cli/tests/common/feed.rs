@@ -3,12 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use fabricast::config::NetOptions;
+use fabricast::feed::{Catalogue, Entry, FeedServer};
+use fabricast::object::{Selection, SourceSet};
+use fabricast::waker::Waker;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::tree::described;
-use super::{End, Run, Scratch};
+use super::{BOUND, End, Run, Scratch};
 
 /// A feed on the loopback that looks often, and its address.
 pub fn serve(dir: &Path, port: &str, args: &[&str]) -> (Run, String) {
@@ -88,4 +93,65 @@ pub fn feed_in(dir: &Scratch) -> PathBuf {
     let feed = dir.path("feed");
     fs::create_dir(&feed).unwrap();
     feed
+}
+
+/// A feed whose test says what it offers and what it sends.
+pub struct HandMade(FeedServer);
+
+impl HandMade {
+    pub fn new() -> HandMade {
+        let net = NetOptions {
+            interface: "127.0.0.1".parse().unwrap(),
+            ..NetOptions::default()
+        };
+        HandMade(FeedServer::open(&net, 0, "feed", 4, Waker::new().unwrap()).unwrap())
+    }
+
+    pub fn address(&self) -> String {
+        self.0.address().to_string()
+    }
+
+    /// Offers these entries.
+    pub fn offer(&mut self, number: u64, entries: &[Entry]) {
+        let entries = entries.to_vec();
+        self.0.publish(Catalogue { number, entries });
+    }
+
+    /// Serves until a follower wants something, and tells it of the transfer at `address`.
+    pub fn invite(&mut self, address: &str) {
+        let until = Instant::now() + BOUND;
+        loop {
+            self.0.turn(Duration::from_millis(10));
+            let waiting = self.0.waiting();
+            let wants = waiting.iter().find(|(_, wants)| !wants.is_empty());
+            if let Some((follower, wants)) = wants.map(|(key, wants)| (*key, (*wants).clone())) {
+                let (_, port) = address.rsplit_once(':').unwrap();
+                let port: u16 = port.parse().unwrap();
+                self.0.invite(follower, port.into(), &wants, port);
+                self.0.turn(Duration::ZERO);
+                return;
+            }
+            assert!(Instant::now() < until, "waited too long");
+        }
+    }
+
+    /// Serves until a follower waits and wants nothing.
+    pub fn until_content(&mut self) {
+        let until = Instant::now() + BOUND;
+        while !self.0.waiting().iter().any(|(_, wants)| wants.is_empty()) {
+            self.0.turn(Duration::from_millis(10));
+            assert!(Instant::now() < until, "waited too long");
+        }
+    }
+}
+
+/// What a catalogue says of a file or directory.
+pub fn described_entry(path: &Path) -> Entry {
+    let sources = [path.to_owned()];
+    let set = SourceSet::list(&sources, &Selection::default(), &mut |_| {}).unwrap();
+    Entry {
+        name: set.name(),
+        len: set.known_len().unwrap(),
+        digest: set.digest(),
+    }
 }

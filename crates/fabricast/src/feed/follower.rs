@@ -14,6 +14,7 @@ use crate::bootstrap::message::VERSION;
 use crate::bootstrap::set_up;
 use crate::error::Error;
 use crate::transfer::resolve;
+use crate::waker::Waker;
 
 /// The longest time for one attempt to connect, and for the feed's first answer.
 const ATTEMPT: Duration = Duration::from_secs(3);
@@ -23,9 +24,11 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 pub enum Heard {
     /// Another catalogue: the follower has to say what it wants of it.
     Catalogue(Catalogue),
-    /// A transfer of entries that the follower wants: it has to take part, and then to say again
-    /// what it wants.
+    /// A transfer of entries that the follower wants: it takes part, and says at once what else it
+    /// wants.
     Publication {
+        /// The number of the transfer, which no other of this feed's has as long as it runs.
+        transfer: u64,
         /// The sender's address.
         sender: SocketAddr,
         /// The entries, by their numbers in the catalogue.
@@ -40,37 +43,44 @@ pub struct Follower {
     feed: String,
     /// Number of the catalogue that is here as a whole, and of its entries.
     known: (u64, u32),
+    /// How many answers the feed has given on this connection.
+    answers: u64,
+    waker: Waker,
     /// The catalogue that comes.
     coming: Catalogue,
 }
 
 impl Follower {
     /// Connects to the feed at `from`, a host with or without a port. `name` is the follower's name
-    /// in the feed's messages.
+    /// in the feed's messages. [`Follower::hear`] ends when `waker` is rung.
     ///
     /// # Errors
     /// [`Error::Usage`] if `from` makes no sense or the feed's name cannot be used here,
     /// [`Error::Refused`] if the feed does not serve this follower, [`Error::PeerLost`] if there is
     /// no feed now. The last two may be otherwise later.
-    pub fn connect(from: &str, name: &str) -> Result<Follower, Error> {
+    pub fn connect(from: &str, name: &str, waker: &Waker) -> Result<Follower, Error> {
         let mut last = Error::PeerLost(format!("{from} has no address"));
         for address in resolve(from)? {
             let connected = TcpStream::connect_timeout(&address, ATTEMPT);
             match connected.and_then(|stream| set_up(&stream).map(|()| stream)) {
-                Ok(stream) => return Follower::greet(Line::new(stream, TO_RECEIVER), name),
+                Ok(stream) => {
+                    return Follower::greet(Line::new(stream, TO_RECEIVER), name, waker);
+                }
                 Err(e) => last = Error::PeerLost(format!("cannot connect to {address}: {e}")),
             }
         }
         Err(last)
     }
 
-    fn greet(line: Line, name: &str) -> Result<Follower, Error> {
+    fn greet(line: Line, name: &str, waker: &Waker) -> Result<Follower, Error> {
         let peer = line.peer();
         let mut follower = Follower {
             peer: peer.map_err(|e| Error::PeerLost(format!("the feed is gone: {e}")))?,
             line,
             feed: String::new(),
             known: (0, 0),
+            answers: 0,
+            waker: waker.clone(),
             coming: Catalogue::default(),
         };
         follower.say(&ToFeed::Follow {
@@ -117,15 +127,18 @@ impl Follower {
         self.peer
     }
 
-    /// Says which entries of the last catalogue are wanted, by their numbers. Before the first one:
-    /// none.
-    pub fn want(&mut self, wants: &BTreeSet<u32>) -> Result<(), Error> {
+    /// Says which entries of the last catalogue are wanted, by their numbers, in place of what was
+    /// said before. Before the first catalogue: none. `receiving`: the numbers of the transfers
+    /// that the follower takes part in, at most [`AT_ONCE_MAX`](super::AT_ONCE_MAX).
+    pub fn want(&mut self, wants: &BTreeSet<u32>, receiving: &[u64]) -> Result<(), Error> {
         let runs = runs(wants);
         let count = runs.len().div_ceil(RUNS_MAX).max(1);
         for n in 0..count {
             let some = runs.iter().skip(n * RUNS_MAX).take(RUNS_MAX);
             self.say(&ToFeed::Wants {
                 catalogue: self.known.0,
+                answers: self.answers,
+                receiving: receiving.to_vec(),
                 runs: some.copied().collect(),
                 more: n + 1 < count,
             })?;
@@ -133,7 +146,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Waits for the feed to say something, at most this long.
+    /// Waits for the feed to say something, until the waker is rung, at most this long.
     pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, Error> {
         match self.next(timeout)? {
             None => Ok(None),
@@ -157,16 +170,26 @@ impl Follower {
                 let refused = |why| Error::Refused(format!("the feed is not followed: {why}"));
                 catalogue.check().map_err(refused)?;
                 self.known = (number, catalogue.entries.len() as u32);
+                self.answers += 1;
                 Ok(Some(Heard::Catalogue(catalogue)))
             }
-            Some(ToFollower::Publication(Publication { port, runs })) => {
+            Some(ToFollower::Publication(Publication {
+                transfer,
+                port,
+                runs,
+            })) => {
                 let mut entries = BTreeSet::new();
                 if !add_runs(&mut entries, &runs, self.known.1) || entries.is_empty() {
                     return Err(strange());
                 }
+                self.answers += 1;
                 let mut sender = self.peer;
                 sender.set_port(port);
-                Ok(Some(Heard::Publication { sender, entries }))
+                Ok(Some(Heard::Publication {
+                    transfer,
+                    sender,
+                    entries,
+                }))
             }
             Some(_) => Err(strange()),
         }
@@ -182,10 +205,14 @@ impl Follower {
         if let Ok(None) = message {
             let mut flags = PollFlags::IN;
             flags.set(PollFlags::OUT, self.line.has_output());
-            let mut fds = [PollFd::new(&self.line.stream, flags)];
+            let mut fds = [
+                PollFd::new(&self.line.stream, flags),
+                PollFd::new(&self.waker, PollFlags::IN),
+            ];
             let limit = Timespec::try_from(timeout).ok();
             // A signal ends the wait like a time-out.
             let _ = poll(&mut fds, limit.as_ref());
+            self.waker.hush();
             self.line.flush().map_err(gone)?;
             message = self.line.take();
         }

@@ -22,10 +22,16 @@ pub(super) enum ToFeed {
         #[serde(deserialize_with = "text")]
         name: String,
     },
-    /// What the follower wants. It waits for an answer.
+    /// What the follower wants now, in place of what it has said before. It waits for an answer.
     Wants {
         /// The number of the catalogue that it knows; 0: none.
         catalogue: u64,
+        /// How many answers it has heard on this connection. The feed takes no notice of a message
+        /// that has crossed with an answer: the follower speaks again when it hears that.
+        answers: u64,
+        /// Numbers of the transfers in which it takes part.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        receiving: Vec<u64>,
         /// Runs of entries of that catalogue.
         runs: Vec<(u32, u32)>,
         /// Whether the next message has more runs.
@@ -68,6 +74,8 @@ pub(super) enum ToFollower {
 /// A transfer of some entries of the catalogue that a follower wants.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Publication {
+    /// The number of the transfer, which no other of this feed's has as long as it runs.
+    pub transfer: u64,
     /// TCP port of the transfer's sender, at the feed's address.
     pub port: u16,
     /// Runs of entries of the catalogue.

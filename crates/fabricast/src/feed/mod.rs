@@ -14,8 +14,11 @@
 //!      │ ◀───────────── catalogue 1 │    whenever it is another one than the follower knows
 //!      │ wants 0, 2 ──────────────▶ │
 //!      │ ◀── publication: 0, port P │    a transfer at that port, as any other
+//!      │ wants 2 ─────────────────▶ │    while that transfer runs
+//!      │ ◀── publication: 2, port Q │
 //! ```
-//! The feed speaks only when it is asked: for each `wants` the follower gets one answer.
+//! The feed speaks only when it is asked: it answers the last `wants` of a follower, once. So a
+//! follower can take part in several transfers at once.
 
 mod catalogue;
 mod follower;
@@ -29,5 +32,5 @@ mod tests;
 pub use catalogue::{Catalogue, Entry, is_name};
 pub use follower::{Follower, Heard};
 pub use message::Publication;
-pub use publication::{Choice, SMALL, next_publication};
-pub use server::{Event, FeedServer, FollowerKey};
+pub use publication::{AT_ONCE_MAX, Choice, SHORT_MAX, next_publication};
+pub use server::{Counts, Event, FeedServer, FollowerKey};

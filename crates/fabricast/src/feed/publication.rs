@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// A longer entry is sent alone, in bytes. Then a follower that was killed finds the same set
-/// again, and goes on with it (spec 5.11).
-pub const SMALL: u64 = 4 << 20;
-/// Most bytes of the small entries of a publication.
+/// Most bytes of a short entry. A longer one is sent alone: then a follower that was killed finds
+/// the same set again, and goes on with it (spec 5.11).
+pub const SHORT_MAX: u64 = 4 << 20;
+/// Most transfers in which a follower takes part at the same time.
+pub const AT_ONCE_MAX: usize = 16;
+/// Most bytes of the short entries of a publication.
 const BYTES_MAX: u64 = 64 << 20;
 /// Most entries of a publication.
 const ENTRIES_MAX: usize = 1024;
@@ -19,15 +21,20 @@ pub struct Choice<K> {
     pub followers: Vec<K>,
 }
 
-/// Chooses what to send next: the entry that most followers want, of these the oldest. A small one
-/// takes other small ones along that exactly the same followers want. `None` if nobody wants
-/// anything. `lens`: bytes of each entry of the catalogue. `wants`: each follower, and the numbers
-/// of the entries that it wants.
-pub fn next_publication<K: Copy>(lens: &[u64], wants: &[(K, &BTreeSet<u32>)]) -> Option<Choice<K>> {
+/// Chooses what to send next: the entry that most followers want, of these the oldest. A short one
+/// takes other short ones along that exactly the same followers want. `None` if nobody wants
+/// anything that may be sent now.
+///
+/// * `lens`: bytes of each entry of the catalogue; `None`: it is not sent now.
+/// * `wants`: each follower, and the numbers of the entries that it wants.
+pub fn next_publication<K: Copy>(
+    lens: &[Option<u64>],
+    wants: &[(K, &BTreeSet<u32>)],
+) -> Option<Choice<K>> {
     let mut counts = vec![0usize; lens.len()];
     for (_, wanted) in wants {
         for &entry in *wanted {
-            counts[entry as usize] += 1;
+            counts[entry as usize] += usize::from(lens[entry as usize].is_some());
         }
     }
     let most = *counts.iter().max()?;
@@ -37,17 +44,17 @@ pub fn next_publication<K: Copy>(lens: &[u64], wants: &[(K, &BTreeSet<u32>)]) ->
         wants.iter().map(move |(_, wanted)| wanted.contains(&entry))
     };
     let mut entries = BTreeSet::from([first as u32]);
-    let mut bytes = lens[first];
-    let others = match bytes <= SMALL {
+    let mut bytes = lens[first]?;
+    let others = match bytes <= SHORT_MAX {
         true => first + 1..lens.len(),
         false => 0..0,
     };
     for entry in others {
         let is_alike = counts[entry] == most && wanted_by(entry).eq(wanted_by(first));
-        if !is_alike || lens[entry] > SMALL {
+        let Some(len) = lens[entry].filter(|len| is_alike && *len <= SHORT_MAX) else {
             continue;
-        }
-        bytes += lens[entry];
+        };
+        bytes += len;
         if bytes > BYTES_MAX || entries.len() == ENTRIES_MAX {
             break;
         }
@@ -72,11 +79,12 @@ mod tests {
 
     /// Publishes until nobody wants anything. Returns what was sent to whom.
     fn all(lens: &[u64], wants: &[&[u32]]) -> Vec<(Vec<u32>, Vec<usize>)> {
+        let lens: Vec<Option<u64>> = lens.iter().copied().map(Some).collect();
         let mut wants: Vec<BTreeSet<u32>> = wants.iter().map(|wanted| set(wanted)).collect();
         let mut sent = Vec::new();
         loop {
             let some: Vec<(usize, &BTreeSet<u32>)> = wants.iter().enumerate().collect();
-            let Some(Choice { entries, followers }) = next_publication(lens, &some) else {
+            let Some(Choice { entries, followers }) = next_publication(&lens, &some) else {
                 return sent;
             };
             for follower in &followers {
@@ -97,10 +105,29 @@ mod tests {
 
     #[test]
     fn long_entries_go_alone() {
-        let long = SMALL + 1;
+        let long = SHORT_MAX + 1;
         let sent = all(&[1, long, 2, long], &[&[0, 1, 2, 3]]);
         let entries: Vec<Vec<u32>> = sent.into_iter().map(|(entries, _)| entries).collect();
         assert_eq!(entries, [vec![0, 2], vec![1], vec![3]]);
+    }
+
+    /// What is not sent now counts for nothing: neither who wants it, nor that it is like another.
+    #[test]
+    fn what_is_not_sent_now_is_left_out() {
+        let (both, one) = (set(&[0, 1, 2, 3]), set(&[2, 3]));
+        let wants = [("a", &both), ("b", &one)];
+        let next = |lens: &[Option<u64>]| {
+            let choice = next_publication(lens, &wants)?;
+            Some((Vec::from_iter(choice.entries), choice.followers))
+        };
+        let both = vec!["a", "b"];
+        assert_eq!(next(&[Some(1); 4]), Some((vec![2, 3], both.clone())));
+        assert_eq!(next(&[Some(1), None, None, Some(1)]), Some((vec![3], both)));
+        assert_eq!(
+            next(&[Some(1), None, None, None]),
+            Some((vec![0], vec!["a"]))
+        );
+        assert_eq!(next(&[None; 4]), None);
     }
 
     #[test]
@@ -109,7 +136,7 @@ mod tests {
         let sent = all(&vec![1; 3000], &[&many]);
         assert_eq!(sent.len(), 3);
         let some: Vec<u32> = (0..40).collect();
-        let sent = all(&[SMALL; 40], &[&some]);
+        let sent = all(&[SHORT_MAX; 40], &[&some]);
         assert!(
             sent.iter().all(|(entries, _)| entries.len() <= 16),
             "{sent:?}"
@@ -131,7 +158,7 @@ mod tests {
             };
             let wanted: Vec<Vec<u32>> = (0..3).map(of).collect();
             let slices: Vec<&[u32]> = wanted.iter().map(|w| &w[..]).collect();
-            for lens in [[1, 1, 1], [1, SMALL + 1, 1], [SMALL + 1; 3]] {
+            for lens in [[1, 1, 1], [1, SHORT_MAX + 1, 1], [SHORT_MAX + 1; 3]] {
                 let mut got = vec![Vec::<u32>::new(); 3];
                 let mut sent = Vec::new();
                 for (entries, followers) in all(&lens, &slices) {

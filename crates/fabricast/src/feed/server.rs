@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::catalogue::{Catalogue, add_runs, runs};
 use super::line::{Line, framed};
 use super::message::{PART, Publication, ToFeed, ToFollower};
+use super::publication::AT_ONCE_MAX;
 use crate::bootstrap::frame::{self, TO_SENDER};
 use crate::bootstrap::message::{Greeting, VERSION};
 use crate::bootstrap::{Acceptor, Incoming, Pending};
@@ -26,6 +27,10 @@ use crate::waker::Waker;
 const FOLLOWERS_MAX: usize = 4096;
 /// Most messages of one connection before the others have their turn.
 const TURN: usize = 16;
+/// A follower may say what it wants once in this time, apart from when it was answered.
+const EARLY: Duration = Duration::from_secs(1);
+/// How often it may do so at once, if it has not for that many times [`EARLY`].
+const EARLY_MAX: u32 = 64;
 
 /// Names a follower as long as its connection lasts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,8 +76,6 @@ enum State {
     Saying(BTreeSet<u32>),
     /// It waits for a publication of these entries of the present catalogue, or for another one.
     Waiting(BTreeSet<u32>),
-    /// It has been told of a publication.
-    Receiving,
     /// It is read no more, and closed then.
     Closing(Instant),
 }
@@ -85,6 +88,16 @@ struct Peer {
     /// The follower's name, once it has told it.
     name: String,
     state: State,
+    /// The transfers in which it takes part: those that it has named, and those that it was told
+    /// of since then.
+    receiving: BTreeSet<u64>,
+    /// How many answers it was given.
+    answers: u64,
+    /// The number of the last catalogue that it was given; 0: none.
+    told: u64,
+    /// When it may say again what it wants, without having been answered. That may be
+    /// [`EARLY_MAX`] times [`EARLY`] ahead.
+    early: Instant,
     /// Whether messages are left that were read already.
     has_more: bool,
 }
@@ -97,6 +110,10 @@ impl Peer {
             address: incoming.address,
             name: String::new(),
             state: State::Pending(Instant::now()),
+            receiving: BTreeSet::new(),
+            answers: 0,
+            told: 0,
+            early: Instant::now(),
             has_more: false,
         }
     }
@@ -104,6 +121,33 @@ impl Peer {
     fn is_follower(&self) -> bool {
         !matches!(self.state, State::Pending(_) | State::Closing(_))
     }
+
+    /// Gives the catalogue. The follower says then what it wants of it.
+    fn give(&mut self, number: u64, frames: &[Arc<[u8]>]) {
+        self.state = State::Asked;
+        self.answers += 1;
+        self.told = number;
+        frames.iter().for_each(|frame| self.line.put(frame.clone()));
+    }
+
+    /// Notes that the follower has spoken and was not asked. Returns whether it does that too
+    /// often.
+    fn is_rash(&mut self) -> bool {
+        let now = Instant::now();
+        self.early = self.early.max(now) + EARLY;
+        self.early > now + EARLY * EARLY_MAX
+    }
+}
+
+/// How many followers are in each state; together all followers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// They take part in transfers.
+    pub receiving: usize,
+    /// They take part in none, and want nothing.
+    pub current: usize,
+    /// They take part in none, and want something or have not said yet what.
+    pub waiting: usize,
 }
 
 /// The feed's end of all connections.
@@ -174,11 +218,7 @@ impl FeedServer {
         self.catalogue = catalogue;
         let waiting = |peer: &&mut Peer| matches!(peer.state, State::Waiting(_) | State::Saying(_));
         for peer in self.peers.values_mut().filter(waiting) {
-            match peer.state {
-                // What it says next is of the catalogue before, and is answered by this one.
-                State::Saying(_) => peer.state = State::Asked,
-                _ => answer(peer, &self.frames),
-            }
+            peer.give(self.catalogue.number, &self.frames);
         }
     }
 
@@ -196,12 +236,26 @@ impl FeedServer {
         self.peers.len()
     }
 
-    /// The followers that have been told of a publication, and have not said since then what they
-    /// want.
-    pub fn receiving(&self) -> impl Iterator<Item = FollowerKey> + '_ {
+    /// Number of followers in each state.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for peer in self.peers.values().filter(|peer| peer.is_follower()) {
+            let wants_nothing = matches!(&peer.state, State::Waiting(wants) if wants.is_empty());
+            match (peer.receiving.is_empty(), wants_nothing) {
+                (false, _) => counts.receiving += 1,
+                (true, true) => counts.current += 1,
+                (true, false) => counts.waiting += 1,
+            }
+        }
+        counts
+    }
+
+    /// The followers that take part in a transfer, or were told of it and have not said since then
+    /// that they do not.
+    pub fn receiving(&self, transfer: u64) -> BTreeSet<FollowerKey> {
         let peers = self.peers.iter();
-        let peers = peers.filter(|(_, peer)| matches!(peer.state, State::Receiving));
-        peers.map(|(key, _)| FollowerKey(*key))
+        let peers = peers.filter(|(_, peer)| peer.receiving.contains(&transfer));
+        peers.map(|(key, _)| FollowerKey(*key)).collect()
     }
 
     /// The followers that wait, and what they want.
@@ -222,16 +276,26 @@ impl FeedServer {
         peer.map(|peer| (peer.address.ip(), peer.host))
     }
 
-    /// Tells a follower that waits of a transfer of these entries at this port.
-    pub fn invite(&mut self, follower: FollowerKey, entries: &BTreeSet<u32>, port: u16) {
+    /// Tells a follower that waits of a transfer of these entries at this port. No other transfer
+    /// that runs has this number.
+    pub fn invite(
+        &mut self,
+        follower: FollowerKey,
+        transfer: u64,
+        entries: &BTreeSet<u32>,
+        port: u16,
+    ) {
         let message = ToFollower::Publication(Publication {
+            transfer,
             port,
             runs: runs(entries),
         });
         if let Some(peer) = self.peers.get_mut(&follower.0)
             && matches!(peer.state, State::Waiting(_))
         {
-            peer.state = State::Receiving;
+            peer.state = State::Asked;
+            peer.answers += 1;
+            peer.receiving.insert(transfer);
             peer.line.put(framed(&message));
         }
     }
@@ -351,21 +415,32 @@ impl FeedServer {
             }
             (
                 Some(ToFeed::Wants {
-                    catalogue, more, ..
-                }),
-                State::Asked | State::Receiving,
-            ) if catalogue != self.catalogue.number && !peer.line.has_output() => match more {
-                true => peer.state = State::Asked,
-                false => answer(peer, &self.frames),
-            },
-            (
-                Some(ToFeed::Wants {
                     catalogue,
+                    answers,
+                    receiving,
                     runs,
                     more,
                 }),
-                State::Asked | State::Receiving | State::Saying(_),
-            ) if catalogue == self.catalogue.number => {
+                State::Asked | State::Saying(_) | State::Waiting(_),
+            ) if answers <= peer.answers && receiving.len() <= AT_ONCE_MAX => {
+                let has_crossed = answers < peer.answers;
+                let is_early = matches!(peer.state, State::Waiting(_)) || has_crossed && !more;
+                if is_early && peer.is_rash() {
+                    let reason = "it says too often what it wants";
+                    return self.close(key, reason.into(), events);
+                }
+                // It speaks again when it hears the answer that is under way.
+                if has_crossed {
+                    return;
+                }
+                if catalogue != peer.told {
+                    let reason = "it does not know the catalogue that it was given";
+                    return self.close(key, reason.into(), events);
+                }
+                peer.receiving = receiving.into_iter().collect();
+                if catalogue != self.catalogue.number {
+                    return peer.give(self.catalogue.number, &self.frames);
+                }
                 let mut wants = match &mut peer.state {
                     State::Saying(wants) => std::mem::take(wants),
                     _ => BTreeSet::new(),
@@ -454,12 +529,6 @@ fn pending(peers: &BTreeMap<u64, Peer>) -> impl Iterator<Item = Pending> + Clone
             is_told: is_closing && !peer.line.has_output(),
         })
     })
-}
-
-/// Gives a follower the catalogue. The follower says then what it wants of it.
-fn answer(peer: &mut Peer, frames: &[Arc<[u8]>]) {
-    peer.state = State::Asked;
-    frames.iter().for_each(|frame| peer.line.put(frame.clone()));
 }
 
 /// A catalogue in messages that are not too long.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -80,8 +81,28 @@ fn follow() -> Vec<u8> {
     message(json!({"say": "follow", "version": VERSION, "name": "liar"}))
 }
 
-fn wants(catalogue: u64, runs: Value) -> Vec<u8> {
-    message(json!({"say": "wants", "catalogue": catalogue, "runs": runs}))
+fn wants(catalogue: u64, answers: u64, runs: Value) -> Vec<u8> {
+    message(json!({"say": "wants", "catalogue": catalogue, "answers": answers, "runs": runs}))
+}
+
+/// A follower that knows the catalogue says this next.
+fn knowing(runs: Value) -> Vec<Vec<u8>> {
+    vec![follow(), wants(0, 0, json!([])), wants(1, 1, runs)]
+}
+
+/// The next thing that a follower hears.
+fn hear(follower: &mut Follower) -> Heard {
+    let until = Instant::now() + BOUND;
+    loop {
+        if let Some(heard) = follower.hear(Duration::from_millis(10)).unwrap() {
+            return heard;
+        }
+        assert!(Instant::now() < until, "waited too long");
+    }
+}
+
+fn connect(from: &str) -> Result<Follower, Error> {
+    Follower::connect(from, "f", &Waker::new().unwrap())
 }
 
 /// A follower learns the catalogue, and each later one, and is told of a publication.
@@ -94,29 +115,25 @@ fn a_follower_is_told_what_there_is_and_what_comes() {
     let all = catalogue(2, &names);
     let expected = all.clone();
     let follower = thread::spawn(move || {
-        let mut follower = Follower::connect(&from, "f").unwrap();
+        let mut follower = connect(&from).unwrap();
         assert_eq!(follower.feed(), "feed");
-        follower.want(&BTreeSet::new()).unwrap();
-        let hear = |follower: &mut Follower| {
-            let until = Instant::now() + BOUND;
-            loop {
-                if let Some(heard) = follower.hear(Duration::from_millis(10)).unwrap() {
-                    return heard;
-                }
-                assert!(Instant::now() < until, "waited too long");
-            }
-        };
+        follower.want(&BTreeSet::new(), &[]).unwrap();
         assert_eq!(hear(&mut follower), Heard::Catalogue(catalogue(1, &["a"])));
-        follower.want(&BTreeSet::from([0])).unwrap();
+        follower.want(&BTreeSet::from([0]), &[]).unwrap();
         // The catalogue is longer than a message, and so is what is wanted.
         assert_eq!(hear(&mut follower), Heard::Catalogue(expected));
         let odd: BTreeSet<u32> = (0..5000).filter(|n| n % 2 == 1).collect();
-        follower.want(&odd).unwrap();
+        follower.want(&odd, &[]).unwrap();
         let publication = hear(&mut follower);
-        let Heard::Publication { sender, entries } = publication else {
+        let Heard::Publication {
+            transfer,
+            sender,
+            entries,
+        } = publication
+        else {
             panic!("{publication:?}");
         };
-        assert_eq!((sender.port(), entries), (4321, odd));
+        assert_eq!((transfer, sender.port(), entries), (7, 4321, odd));
     });
     server.publish(catalogue(1, &["a"]));
     serve_until(
@@ -130,14 +147,83 @@ fn a_follower_is_told_what_there_is_and_what_comes() {
     );
     let (key, wants) = server.waiting().remove(0);
     let wants = wants.clone();
-    server.invite(key, &wants, 4321);
-    assert_eq!((server.waiting().len(), server.receiving().count()), (0, 1));
+    server.invite(key, 7, &wants, 4321);
+    assert_eq!((server.waiting().len(), server.receiving(7).len()), (0, 1));
     serve_until(
         &mut server,
         |_, events| matches!(events, [Event::Gone { name, .. }] if name == "f"),
     );
     follower.join().unwrap();
     assert_eq!(server.followers(), 0);
+}
+
+/// A follower takes part in a transfer, and says what else it wants, and that in turn in place of
+/// what it has said before. What crosses with an answer counts for nothing.
+#[test]
+fn a_follower_takes_part_in_several_transfers_at_once() {
+    let mut server = server(4);
+    server.publish(catalogue(1, &["a", "b", "c"]));
+    let from = server.address().to_string();
+    let (tell, told) = channel::<()>();
+    let (say, said) = channel::<()>();
+    let follower = thread::spawn(move || {
+        let mut follower = connect(&from).unwrap();
+        follower.want(&BTreeSet::new(), &[]).unwrap();
+        assert!(matches!(hear(&mut follower), Heard::Catalogue(_)));
+        follower.want(&BTreeSet::from([0, 1, 2]), &[]).unwrap();
+        // The feed has answered. This does not know of that yet.
+        told.recv().unwrap();
+        follower.want(&BTreeSet::from([0]), &[]).unwrap();
+        say.send(()).unwrap();
+        for (number, entry, others) in [(7, 0, &[1, 2][..]), (8, 1, &[2])] {
+            let heard = hear(&mut follower);
+            assert!(
+                matches!(&heard, Heard::Publication { transfer, entries, .. }
+                    if *transfer == number && entries.iter().eq(&[entry])),
+                "{heard:?}"
+            );
+            let receiving: Vec<u64> = (7..=number).collect();
+            let others = others.iter().copied().collect();
+            follower.want(&others, &receiving).unwrap();
+        }
+        // The first transfer has ended.
+        follower.want(&BTreeSet::from([0, 2]), &[8]).unwrap();
+        told.recv().unwrap();
+    });
+    let wanted = |server: &FeedServer| {
+        let waiting = server.waiting();
+        waiting
+            .first()
+            .map(|(_, wants)| Vec::from_iter((*wants).clone()))
+    };
+    let receiving = |server: &FeedServer| [7, 8].map(|n| server.receiving(n).len());
+    for (n, before, after) in [(7, vec![0, 1, 2], vec![1, 2]), (8, vec![1, 2], vec![0, 2])] {
+        serve_until(&mut server, |server, _| {
+            wanted(server).as_ref() == Some(&before)
+        });
+        let (key, _) = server.waiting()[0];
+        server.invite(key, n, &BTreeSet::from([n as u32 - 7]), 9);
+        let counts = server.counts();
+        assert_eq!(
+            (counts.receiving, counts.waiting, counts.current),
+            (1, 0, 0)
+        );
+        if n == 7 {
+            tell.send(()).unwrap();
+            said.recv().unwrap();
+        }
+        serve_until(&mut server, |server, _| {
+            assert!(n == 8 || receiving(server) == [1, 0] && wanted(server) != Some(vec![0]));
+            let is_so = wanted(server).as_ref() == Some(&after);
+            is_so && receiving(server) == [usize::from(n == 7), usize::from(n == 8)]
+        });
+    }
+    tell.send(()).unwrap();
+    serve_until(&mut server, |_, events| {
+        matches!(events, [Event::Gone { .. }])
+    });
+    follower.join().unwrap();
+    assert_eq!(receiving(&server), [0, 0]);
 }
 
 /// Whatever a client says, the feed closes its connection, and serves the others.
@@ -152,15 +238,36 @@ fn clients_that_make_no_sense_are_closed() {
         vec![vec![b'B', 0, 0, 0]],
         vec![message(json!({"say": "follow"}))],
         vec![message(json!(7))],
-        vec![wants(0, none.clone())],
+        vec![wants(0, 0, none.clone())],
         vec![follow(), follow()],
-        vec![follow(), wants(1, json!([[0, 3]]))],
-        vec![follow(), wants(1, json!([[1, 1]]))],
-        vec![follow(), wants(1, json!([[1, 2], [0, 1]]))],
-        vec![follow(), wants(1, json!([[0, 4_294_967_295_u32]]))],
-        vec![follow(), wants(1, none.clone()), wants(1, none.clone())],
+        knowing(json!([[0, 3]])),
+        knowing(json!([[1, 1]])),
+        knowing(json!([[1, 2], [0, 1]])),
+        knowing(json!([[0, 4_294_967_295_u32]])),
+        // It has heard more than was said, or does not know what it was told.
+        vec![follow(), wants(1, 1, none.clone())],
+        vec![follow(), wants(1, 0, none.clone())],
+        [knowing(none.clone()), vec![wants(0, 1, none.clone())]].concat(),
+        // It takes part in more transfers than there can be.
+        vec![
+            follow(),
+            message(json!({
+                "say": "wants", "catalogue": 0, "answers": 0, "runs": none,
+                "receiving": (0..17).collect::<Vec<u64>>(),
+            })),
+        ],
         // It asks for the catalogue again and again, and reads nothing.
-        vec![follow(), wants(0, none.clone()).repeat(100_000)],
+        vec![follow(), wants(0, 0, none.clone()).repeat(100_000)],
+        (0..100_000).fold(vec![follow()], |mut said, n| {
+            said.push(wants(0, n, none.clone()));
+            said
+        }),
+        // It says again and again what it wants.
+        [
+            knowing(none.clone()),
+            vec![wants(1, 1, json!([[0, 2]])).repeat(100)],
+        ]
+        .concat(),
     ];
     for say in cases {
         let shown = String::from_utf8_lossy(&say[say.len() - 1]).into_owned();
@@ -201,7 +308,7 @@ fn silent_connections_are_bounded() {
         .map(|_| TcpStream::connect(address).unwrap())
         .collect();
     let from = address.to_string();
-    let follower = thread::spawn(move || Follower::connect(&from, "f").map(drop));
+    let follower = thread::spawn(move || connect(&from).map(drop));
     serve_until(&mut server, |_, _| follower.is_finished());
     assert!(server.connections() <= pending_max() + 1);
     follower.join().unwrap().unwrap();
@@ -218,7 +325,9 @@ fn feeds_that_make_no_sense_are_not_followed() {
         let entries: Vec<Value> = names.iter().map(entry).collect();
         message(json!({"say": "catalogue", "number": 1, "entries": entries}))
     };
-    let publication = |runs: Value| message(json!({"say": "publication", "port": 1, "runs": runs}));
+    let publication = |runs: Value| {
+        message(json!({"say": "publication", "transfer": 1, "port": 1, "runs": runs}))
+    };
     let cases: Vec<(Vec<Vec<u8>>, &str)> = vec![
         (vec![feed("..")], "no name for a directory"),
         (vec![feed("/etc")], "no name for a directory"),
@@ -269,7 +378,7 @@ fn feeds_that_make_no_sense_are_not_followed() {
 
 /// Follows until there is an error.
 fn followed(from: &str) -> Result<(), Error> {
-    let mut follower = Follower::connect(from, "f")?;
+    let mut follower = connect(from)?;
     let until = Instant::now() + BOUND;
     while Instant::now() < until {
         follower.hear(Duration::from_millis(10))?;

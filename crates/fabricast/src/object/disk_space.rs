@@ -42,6 +42,15 @@ impl Space {
     }
 }
 
+/// Bytes that stay free on the file system of a directory by default; 0 if it does not know its
+/// space.
+///
+/// # Errors
+/// The file system does not answer.
+pub fn default_reserve(dir: &Path) -> Result<u64, Error> {
+    Ok(Space::at(dir)?.map_or(0, Space::reserve))
+}
+
 /// Checks whether `len` bytes may be written beside `path`, as far as that can be known before.
 /// `reserve`: bytes that stay free; `None`: the default.
 pub fn check_space(path: &Path, len: u64, reserve: Option<u64>) -> Result<(), Error> {

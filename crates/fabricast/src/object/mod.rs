@@ -139,7 +139,7 @@ mod stream_writer;
 mod target;
 mod tree;
 pub use discard::Discard;
-pub use disk_space::{LEN_MAX, check_space};
+pub use disk_space::{LEN_MAX, check_space, default_reserve};
 pub use file_name::{any_name, parent, safe_name};
 pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};

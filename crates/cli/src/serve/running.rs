@@ -1,0 +1,118 @@
+//! A transfer that is under way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Instant;
+
+use fabricast::config::SendOptions;
+use fabricast::feed::{Catalogue, Entry};
+use fabricast::transfer::{self, SendEvent, SendFailure, SendReport, Source};
+use fabricast::waker::Waker;
+
+use crate::background::Background;
+use crate::sending::first_of;
+
+/// How a transfer has ended.
+pub type Ended = Box<Result<SendReport, SendFailure>>;
+
+/// A transfer that is under way.
+pub struct Running {
+    /// Its number.
+    pub number: u64,
+    pub transfer: Background<SendEvent, Ended>,
+    pub began: Instant,
+    /// What is sent.
+    pub entries: Vec<Entry>,
+    /// Numbers of its entries in the present catalogue; `None`: that has others in their place.
+    pub numbers: Option<BTreeSet<u32>>,
+    /// The addresses of the followers that are told first, and the hosts that they count for.
+    pub hosts: BTreeMap<IpAddr, IpAddr>,
+    /// The port at which its sender was to listen; 0: any.
+    pub asked_port: u16,
+    /// Where its sender listens, once it does.
+    pub port: Option<u16>,
+    /// When the first receiver came.
+    pub first: Option<Instant>,
+    /// How many receivers its sender waits for.
+    pub expected: Arc<AtomicUsize>,
+}
+
+impl Running {
+    /// Starts to send these files and directories to so many followers.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(
+        number: u64,
+        paths: Vec<PathBuf>,
+        mut options: SendOptions,
+        followers: usize,
+        waker: &Waker,
+    ) -> std::io::Result<Running> {
+        let interrupt = Arc::new(AtomicBool::new(false));
+        options.interrupt = interrupt.clone();
+        let expected = Arc::new(AtomicUsize::new(followers));
+        options.start.expected = Some(expected.clone());
+        let asked_port = options.port;
+        let send = move |tell: &mut dyn FnMut(SendEvent)| {
+            Box::new(transfer::send(Source::Paths(&paths), &options, tell))
+        };
+        let transfer = Background::start("fabricast-send", waker.clone(), interrupt, send)?;
+        Ok(Running {
+            asked_port,
+            expected,
+            ..Running::of(number, transfer)
+        })
+    }
+
+    /// A transfer of nothing yet.
+    pub fn of(number: u64, transfer: Background<SendEvent, Ended>) -> Running {
+        Running {
+            number,
+            transfer,
+            began: Instant::now(),
+            entries: Vec::new(),
+            numbers: None,
+            hosts: BTreeMap::new(),
+            asked_port: 0,
+            port: None,
+            first: None,
+            expected: Arc::default(),
+        }
+    }
+
+    /// What is sent, in words.
+    pub fn what(&self) -> String {
+        let first = self.entries.first().map_or("", |entry| &entry.name);
+        first_of(first, self.entries.len())
+    }
+
+    /// Finds its entries in another catalogue.
+    pub fn look_up(&mut self, catalogue: &Catalogue) {
+        let of = |entry: &Entry| (entry.name.clone(), entry.digest.clone());
+        let own: BTreeSet<_> = self.entries.iter().map(of).collect();
+        let numbers = (0..).zip(&catalogue.entries);
+        let numbers = numbers.filter(|(_, entry)| own.contains(&of(entry)));
+        let numbers: BTreeSet<u32> = numbers.map(|(number, _)| number).collect();
+        self.numbers = (numbers.len() == self.entries.len()).then_some(numbers);
+    }
+
+    /// The hosts that were told of it first and have not come.
+    pub fn absent(&self, result: &Result<SendReport, SendFailure>) -> BTreeSet<IpAddr> {
+        let whole = match result {
+            Ok(report) => Some(report),
+            Err(failure) => failure.report.as_deref(),
+        };
+        // One that has come and failed knows by itself when it wants the entries again.
+        let came = |report: &SendReport| {
+            let all = report.receivers.iter().chain(&report.refused);
+            all.map(|r| r.address.ip().to_canonical()).collect()
+        };
+        let came: BTreeSet<IpAddr> = whole.map(came).unwrap_or_default();
+        let absent = self.hosts.iter().filter(|(at, _)| !came.contains(at));
+        absent.map(|(_, host)| *host).collect()
+    }
+}
