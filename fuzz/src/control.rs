@@ -110,7 +110,7 @@ mod tests {
             vec![
                 r#"{"say":"authenticate","session":7,"nonce":"HASH"}"#.replace("HASH", &hash[..32]),
                 format!(
-                    r#"{{"say":"welcome","version":6,"session":7,"node":3,"name":"a b","len":9,
+                    r#"{{"say":"welcome","version":7,"session":7,"node":3,"name":"a b","len":9,
                         "tops":1,"entries":2,"manifest":"{hash}","block":1048576}}"#
                 ),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
@@ -118,6 +118,11 @@ mod tests {
                     "chunk":1400,"window":64,"members":[0,1,2],"scheme":"auto","addresses":[]}"#
                     .into(),
                 r#"{"say":"join","slot":1,"epoch":2,"first":3,"receivers":4,"packs":5}"#.into(),
+                format!(
+                    r#"{{"say":"peers","peers":[{{"address":{{"ip":"10.0.0.2:4000"}},
+                        "ticket":"{hash}"}}]}}"#
+                ),
+                r#"{"say":"admitted"}"#.into(),
                 r#"{"say":"demoted"}"#.into(),
                 format!(r#"{{"say":"pack","len":900,"header":100,"hash":"{hash}","again":4}}"#),
                 format!(r#"{{"say":"end","packs":5,"key":"{hash}"}}"#),
@@ -136,13 +141,15 @@ mod tests {
         } else {
             let counted = r#""received":1,"duplicates":2,"mended":3,"mended_bytes":4,"dropped":5"#;
             vec![
-                r#"{"say":"hello","version":6,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
+                r#"{"say":"hello","version":7,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
                     "datagram":1472,"window_bytes":4096}"#
                     .into(),
                 format!(r#"{{"say":"response","mac":"{hash}"}}"#),
                 r#"{"say":"preparing"}"#.into(),
                 r#"{"say":"prepared"}"#.into(),
                 r#"{"say":"ready"}"#.into(),
+                format!(r#"{{"say":"serves","port":4000,"ticket":"{hash}"}}"#),
+                format!(r#"{{"say":"ticket","ticket":"{hash}"}}"#),
                 r#"{"say":"need","pack":1,"block":0,"pieces":[1,2,9]}"#.into(),
                 r#"{"say":"unanswered","node":4}"#.into(),
                 r#"{"say":"has","runs":[[0,3],[5,9]],"more":true}"#.into(),

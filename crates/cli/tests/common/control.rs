@@ -63,7 +63,7 @@ impl Peer {
     /// Like [`Peer::hello`], on a connection that is there already.
     pub fn greets(mut self, name: &str, others: Value) -> Peer {
         let mut hello = json!({
-            "say": "hello", "version": 6, "name": name, "address": ip("0.0.0.0:4000"),
+            "say": "hello", "version": 7, "name": name, "address": ip("0.0.0.0:4000"),
             "datagram": 1472, "window_bytes": 1u64 << 24,
         });
         for (key, value) in others.as_object().unwrap() {
@@ -89,6 +89,30 @@ impl Peer {
         let mut bytes = vec![0; len as usize];
         self.0.read_exact(&mut bytes).unwrap();
         serde_json::from_slice(&bytes).unwrap()
+    }
+
+    /// Receives bytes that were requested.
+    pub fn bulk(&mut self) -> Vec<u8> {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head).unwrap();
+        assert_eq!(head[0], b'B');
+        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
+        let mut bytes = vec![0; len as usize];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Sends bytes, as if they had been requested.
+    pub fn give(&mut self, bytes: &[u8]) {
+        let [_, a, b, c] = (bytes.len() as u32).to_be_bytes();
+        self.0.write_all(&[b'B', a, b, c]).unwrap();
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Whether the other end closes, and says nothing before.
+    pub fn is_closed(&mut self) -> bool {
+        // What was sent and not read makes the end a reset.
+        !matches!(self.0.read(&mut [0]), Ok(1))
     }
 
     /// Receives messages until one with this name.
@@ -130,7 +154,7 @@ impl Peer {
     /// As a sender: offers a set of one file or directory at the top.
     fn say_set(&mut self, name: &str, entries: u32, len: u64) {
         self.say(json!({
-            "say": "welcome", "version": 6, "session": 7, "node": 1, "name": name, "len": len,
+            "say": "welcome", "version": 7, "session": 7, "node": 1, "name": name, "len": len,
             "tops": 1, "entries": entries, "block": 1 << 20,
         }));
     }

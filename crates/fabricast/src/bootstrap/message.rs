@@ -35,13 +35,13 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::frame::{HEAD, MESSAGE_MAX, put_message};
-use super::psk::{Mac, Nonce};
+use super::psk::{Mac, Nonce, Ticket};
 use crate::object::PackRecord;
 pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -354,6 +354,18 @@ pub struct ReceiverStatistics {
     pub mended_bytes: u64,
     /// Packets that the receiver's kernel dropped because a buffer was full.
     pub dropped: u64,
+    /// Bytes of packs that other receivers gave to this one.
+    #[serde(default)]
+    pub peer_bytes: u64,
+}
+
+/// A receiver that serves, as the sender tells it to a late receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Serving {
+    /// Where it listens for TCP connections.
+    pub address: NodeAddress,
+    /// What it wants to be shown first.
+    pub ticket: Ticket,
 }
 
 /// Message from a receiver to the sender.
@@ -373,6 +385,18 @@ pub enum ToSender {
     Prepared,
     /// The receiver has joined and posted.
     Ready,
+    /// The receiver serves late receivers (spec 5.15).
+    Serves {
+        /// The TCP port at which it listens, at the address that it has connected from.
+        port: u16,
+        /// What late receivers have to show it.
+        ticket: Ticket,
+    },
+    /// The first message to a receiver that serves, instead of [`ToSender::Hello`].
+    Ticket {
+        /// What that receiver wants to be shown.
+        ticket: Ticket,
+    },
     /// See [`Need`].
     Need(Need),
     /// Another receiver, which this one reports to or repairs for, does not answer. This receiver
@@ -467,6 +491,8 @@ impl ToSender {
             ToSender::Preparing => "preparing",
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
+            ToSender::Serves { .. } => "serves",
+            ToSender::Ticket { .. } => "ticket",
             ToSender::Need(_) => "need",
             ToSender::Unanswered { .. } => "unanswered",
             ToSender::Has { .. } => "has",
@@ -506,6 +532,13 @@ pub enum ToReceiver {
     Start(Start),
     /// See [`Join`].
     Join(Join),
+    /// After [`ToReceiver::Join`]: receivers that may have what was announced before.
+    Peers {
+        /// At most [`ToReceiver::PEERS_MAX`].
+        peers: Vec<Serving>,
+    },
+    /// From a receiver that serves: the answer to [`ToSender::Ticket`]. Packs may be requested.
+    Admitted,
     /// The receiver is too slow for the others, and no member of the group any more. [`Join`]
     /// follows when all packs have been announced.
     Demoted,
@@ -555,6 +588,11 @@ pub enum ToReceiver {
     Bye,
 }
 
+impl ToReceiver {
+    /// Most receivers that serve, of which a late one is told.
+    pub const PEERS_MAX: usize = 4;
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::frame::message;
@@ -579,7 +617,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 6, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 7, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());
