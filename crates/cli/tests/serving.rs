@@ -126,38 +126,55 @@ fn a_file_that_has_changed_since_is_not_given() {
     assert!(from_peers("late", &late, &sent) > 1 << 20);
 }
 
-/// One that only serves any more may be ended at any time: it has everything.
-#[test]
-fn one_that_serves_is_ended_by_its_user() {
-    let dir = Scratch::new();
-    let source = dir.file("source", 1_000_000);
-    let flush = Flush::new(&dir);
-    let (sender, address) = common::sender(&source, &steady("2"));
-    let held = flush.held(&Loopback, &address, "held", &dir.path("held"));
-    let mut first = receiver(&address, "first", &dir.path("first"), &["--serve"]);
-    let reached = flush.reached();
-    first.until("serving", |_| true);
-    first.signal(Signal::INT);
-    let first = first.end().expect(0);
-    assert_eq!(first.one("done")["state"], "verified");
-    drop(reached);
-    held.end().expect(0);
-    assert_eq!(sender.end().expect(0).result("first")["state"], "verified");
-}
-
-/// A late receiver by hand that is told of those that serve, and where the first of these is.
-fn told(begun: &Begun) -> (Peer, String, String) {
-    let mut peer = Peer::hello(&begun.address, "peer", able());
+/// A late receiver by hand that is told of those that serve, where the first of these is, and its
+/// ticket.
+fn told(address: &str) -> (Peer, String, Value) {
+    let mut peer = Peer::hello(address, "peer", able());
     peer.until("welcome");
     peer.say(json!({"say": "prepared"}));
     peer.until("start");
     peer.say(json!({"say": "ready"}));
     let told = peer.until("peers");
     let serving = &told["peers"][0];
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let at = text(&serving["address"]["ip"]);
-    let ticket = text(&serving["ticket"]);
-    (peer, at, ticket)
+    let at = serving["address"]["ip"].as_str().unwrap().to_owned();
+    let shows = json!({"say": "ticket", "ticket": serving["ticket"]});
+    (peer, at, shows)
+}
+
+/// A guest at this address, which shows this ticket.
+fn guest(at: &str, shows: &Value) -> Peer {
+    let mut guest = Peer::connect(at);
+    guest.say(shows.clone());
+    assert_eq!(guest.hear()["say"], "admitted");
+    guest
+}
+
+/// One that has everything serves on while another one has not, and its user may end it then.
+#[test]
+fn one_that_has_everything_serves_until_the_end_or_until_its_user_ends_it() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let flush = Flush::new(&dir);
+    let (mut sender, address) = common::sender(&source, &steady("2"));
+    let held = flush.held(&Loopback, &address, "held", &dir.path("held"));
+    let mut first = receiver(&address, "first", &dir.path("first"), &["--serve"]);
+    sender.until_share_of("slowest", 20);
+    let (peer, at, shows) = told(&address);
+    drop(peer);
+    let reached = flush.reached();
+    first.until("serving", |_| true);
+    sender.until("verified", |e| e["receiver"] == "first");
+    // The transfer goes on for others.
+    for _ in 0..5 {
+        sender.until("progress", |_| true);
+    }
+    drop(guest(&at, &shows));
+    first.signal(Signal::INT);
+    let first = first.end().expect(0);
+    assert_eq!(first.one("done")["state"], "verified");
+    drop(reached);
+    held.end().expect(0);
+    assert_eq!(sender.end().expect(4).result("first")["state"], "verified");
 }
 
 /// Without the number that the sender tells, nobody gets anything from a receiver that serves.
@@ -165,13 +182,13 @@ fn told(begun: &Begun) -> (Peer, String, String) {
 fn a_client_without_the_ticket_gets_nothing() {
     let mut begun = Begun::new();
     begun.sender.until_share_of("slowest", 20);
-    let (member, at, ticket) = told(&begun);
+    let (member, at, shows) = told(&begun.address);
     let need = json!({"say": "need", "pack": 1, "block": null});
     let wrong = "5a".repeat(32);
     let first = [
         json!({"say": "ticket", "ticket": wrong}),
         json!({"say": "ticket", "ticket": "short"}),
-        json!({"say": "serves", "port": 4000, "ticket": ticket}),
+        json!({"say": "serves", "port": 4000, "ticket": shows["ticket"]}),
         need.clone(),
     ];
     for first in first {
@@ -181,17 +198,13 @@ fn a_client_without_the_ticket_gets_nothing() {
     }
     assert!(Peer::hello(&at, "stranger", able()).is_closed());
     // With the number, it gets what is there, and nothing else.
-    let mut guest = Peer::connect(&at);
-    guest.say(json!({"say": "ticket", "ticket": ticket}));
-    assert_eq!(guest.hear()["say"], "admitted");
+    let mut guest = self::guest(&at, &shows);
     guest.say(need.clone());
     guest.say(json!({"say": "need", "pack": 4_000_000, "block": 15, "hash": wrong}));
     assert_eq!([guest.bulk(), guest.bulk()], [b"", b""]);
     guest.say(json!({"say": "need", "pack": 0, "list": true}));
     guest.refused("cannot have");
-    let mut talks = Peer::connect(&at);
-    talks.say(json!({"say": "ticket", "ticket": ticket}));
-    assert_eq!(talks.hear()["say"], "admitted");
+    let mut talks = self::guest(&at, &shows);
     talks.say(json!({"say": "working", "done": 1}));
     assert!(talks.is_closed());
     drop(member);
@@ -243,7 +256,7 @@ fn one_that_offers_what_it_cannot_is_given_up() {
     for ports in [&[80][..], &[4000, 4001]] {
         let mut begun = Begun::new();
         begun.sender.until_share_of("slowest", 5);
-        let (mut peer, ..) = told(&begun);
+        let (mut peer, ..) = told(&begun.address);
         for port in ports {
             peer.say(json!({"say": "serves", "port": port, "ticket": ticket}));
         }

@@ -5,7 +5,7 @@
 //! time limit, each frame has to have the length that the sender's record of the pack implies, and
 //! only a pack that is proven is passed on.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,19 +13,24 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Protocol, Socket, Type};
+
 use super::frame::{self, Kind, Longest};
 use super::message::{Need, ToReceiver, ToSender};
-use super::peer::NEEDS_MAX;
 use super::psk::Ticket;
+use super::throttle::Throttle;
 use super::{UNREACHABLE, tune};
-use crate::object::pack::{Header, PACK_MAX, Pack};
+use crate::object::pack::{Header, Pack};
 use crate::object::{BLOCK, PackRecord, blocks};
 use crate::waker::Waker;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How long the other end may take to give a pack, or to admit this one.
+/// How long the other end may take to give a block or a header, or to admit this one.
 const ANSWER: Duration = Duration::from_secs(5);
+/// Bytes that may be under way to this receiver. More would fill queues on the way, in which the
+/// stream waits, too; on a local network so many are enough.
+const WINDOW: usize = 128 << 10;
 /// How often the thread checks whether it is still wanted.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -38,9 +43,6 @@ const LONGEST: Longest = Longest {
     bulk: frame::BULK_MAX,
     ibrmp: 0,
 };
-
-// All blocks of a pack are requested at once.
-const _: () = assert!(PACK_MAX / BLOCK <= NEEDS_MAX);
 
 /// What has become of a request.
 #[derive(PartialEq, Debug)]
@@ -63,8 +65,13 @@ pub struct Fetcher {
 
 impl Fetcher {
     /// Connects to the receiver at this address, and shows it the ticket, on a thread of its own.
-    /// Wakes `waker` after each request.
-    pub fn start(address: SocketAddr, ticket: Ticket, waker: Waker) -> std::io::Result<Fetcher> {
+    /// Fetches what is requested as `throttle` lets it. Wakes `waker` after each request.
+    pub fn start(
+        address: SocketAddr,
+        ticket: Ticket,
+        throttle: Arc<Throttle>,
+        waker: Waker,
+    ) -> io::Result<Fetcher> {
         let (jobs, to_do) = channel();
         let (tell, fetched) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -72,7 +79,7 @@ impl Fetcher {
         thread::Builder::new()
             .name("fabricast-fetch".into())
             .spawn(move || {
-                let mut line = Line::connect(address, ticket, &over);
+                let mut line = Line::connect(address, ticket, &throttle, &over);
                 for (number, record) in to_do {
                     let fetched = match &mut line {
                         Ok(line) => line.fetch(number, &record),
@@ -120,9 +127,19 @@ impl Drop for Fetcher {
     }
 }
 
+/// Connects with a small window.
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_recv_buffer_size(WINDOW)?;
+    socket.connect_timeout(&address.into(), CONNECT)?;
+    Ok(socket.into())
+}
+
 /// The connection, as its thread has it.
 struct Line<'a> {
     stream: TcpStream,
+    throttle: &'a Throttle,
     is_over: &'a AtomicBool,
 }
 
@@ -130,19 +147,23 @@ impl<'a> Line<'a> {
     fn connect(
         address: SocketAddr,
         ticket: Ticket,
+        throttle: &'a Throttle,
         is_over: &'a AtomicBool,
     ) -> Result<Line<'a>, String> {
-        let connected = TcpStream::connect_timeout(&address, CONNECT).and_then(|stream| {
+        let connected = connect(address).and_then(|stream| {
             tune(&stream, UNREACHABLE)?;
             stream.set_read_timeout(Some(PAUSE))?;
             stream.set_write_timeout(Some(ANSWER))?;
             Ok(stream)
         });
         let stream = connected.map_err(|e| format!("it cannot be reached: {e}"))?;
-        let mut line = Line { stream, is_over };
-        line.say(&[ToSender::Ticket { ticket }])?;
-        let by = Instant::now() + ANSWER;
-        match line.frame(by)? {
+        let mut line = Line {
+            stream,
+            throttle,
+            is_over,
+        };
+        line.say(&ToSender::Ticket { ticket })?;
+        match line.frame(Instant::now() + ANSWER)? {
             Frame::Message(ToReceiver::Admitted) => Ok(line),
             other => Err(other.unexpected()),
         }
@@ -150,59 +171,63 @@ impl<'a> Line<'a> {
 
     /// Fetches a pack. `None`: the other end does not have it.
     fn fetch(&mut self, number: u32, record: &PackRecord) -> Result<Option<Pack>, String> {
-        let by = Instant::now() + ANSWER;
         let wrong = || "what it gave is not what the sender announced".to_owned();
         let (len, header_len) = (record.len as usize, record.header as usize);
         let hash = blake3::Hash::from(record.hash);
-        let need = |block| {
-            ToSender::Need(Need {
-                pack: number,
-                hash: hash.to_hex().to_string(),
-                block,
-                ..Need::default()
-            })
+        let need = |block| Need {
+            pack: number,
+            hash: hash.to_hex().to_string(),
+            block,
+            ..Need::default()
         };
-        self.say(&[need(None)])?;
-        let Some(mut bytes) = self.answer(header_len, by)? else {
+        let Some(mut bytes) = self.answer(need(None), header_len)? else {
             return Ok(None);
         };
         if blake3::hash(&bytes) != hash {
             return Err(wrong());
         }
         let header = Header::decode(&bytes, len - header_len).ok_or_else(wrong)?;
-        let count = blocks((len - header_len) as u64);
-        let needs: Vec<ToSender> = (0..count).map(|block| need(Some(block))).collect();
-        self.say(&needs)?;
         bytes.reserve_exact(len - header_len);
-        let mut is_whole = true;
-        for block in 0..count {
+        for block in 0..blocks((len - header_len) as u64) {
             let most = (len - header_len) - block as usize * BLOCK;
-            match self.answer(most.min(BLOCK), by)? {
-                Some(answer) if !header.proves(block, &answer) => return Err(wrong()),
-                Some(answer) => bytes.extend(answer),
-                None => is_whole = false,
+            match self.answer(need(Some(block)), most.min(BLOCK))? {
+                Some(answer) if header.proves(block, &answer) => bytes.extend(answer),
+                Some(_) => return Err(wrong()),
+                None => return Ok(None),
             }
         }
         let header = header_len;
-        Ok(is_whole.then_some(Pack { bytes, header }))
+        Ok(Some(Pack { bytes, header }))
     }
 
-    fn say(&mut self, messages: &[ToSender]) -> Result<(), String> {
+    fn say(&mut self, message: &ToSender) -> Result<(), String> {
         let mut out = Vec::new();
-        for message in messages {
-            frame::put_message(&mut out, message);
-        }
+        frame::put_message(&mut out, message);
         let written = self.stream.write_all(&out);
         written.map_err(|e| format!("it takes nothing any more: {e}"))
     }
 
-    /// The answer to a request for `len` bytes. `None`: the other end does not have them.
-    fn answer(&mut self, len: usize, by: Instant) -> Result<Option<Vec<u8>>, String> {
-        match self.frame(by)? {
+    /// Requests `len` bytes, when that is not in the way of the stream. `None`: the other end does
+    /// not have them.
+    fn answer(&mut self, need: Need, len: usize) -> Result<Option<Vec<u8>>, String> {
+        while let Some(wait) = self.throttle.wait() {
+            self.check()?;
+            thread::sleep(wait.min(PAUSE));
+        }
+        self.say(&ToSender::Need(need))?;
+        match self.frame(Instant::now() + ANSWER)? {
             Frame::Bulk(bytes) if bytes.is_empty() => Ok(None),
             Frame::Bulk(bytes) if bytes.len() == len => Ok(Some(bytes)),
             Frame::Bulk(bytes) => Err(format!("it gave {} bytes in place of {len}", bytes.len())),
             other => Err(other.unexpected()),
+        }
+    }
+
+    /// Whether the thread is still wanted.
+    fn check(&self) -> Result<(), String> {
+        match self.is_over.load(Ordering::Relaxed) {
+            true => Err("nobody waits for it".into()),
+            false => Ok(()),
         }
     }
 
@@ -225,9 +250,7 @@ impl<'a> Line<'a> {
 
     fn read(&mut self, mut into: &mut [u8], by: Instant) -> Result<(), String> {
         while !into.is_empty() {
-            if self.is_over.load(Ordering::Relaxed) {
-                return Err("nobody waits for it".into());
-            }
+            self.check()?;
             if Instant::now() > by {
                 return Err(format!("it took longer than {} s", ANSWER.as_secs()));
             }
@@ -370,13 +393,17 @@ mod tests {
         None
     }
 
+    fn fetcher(at: SocketAddr) -> Fetcher {
+        let (ticket, waker) = (Ticket::random().unwrap(), Waker::new().unwrap());
+        Fetcher::start(at, ticket, Arc::default(), waker).unwrap()
+    }
+
     /// What becomes of a request, if the other end does this.
     fn fetched(does: Does) -> Fetched {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         thread::spawn(move || serve(listener.accept().unwrap().0, does));
-        let waker = Waker::new().unwrap();
-        let fetcher = Fetcher::start(at, Ticket::random().unwrap(), waker.clone()).unwrap();
+        let fetcher = fetcher(at);
         fetcher.request(7, PackRecord::of(&pack()));
         loop {
             if let Some(fetched) = fetcher.next() {
@@ -430,7 +457,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         drop(listener);
-        let fetcher = Fetcher::start(at, Ticket::random().unwrap(), Waker::new().unwrap()).unwrap();
+        let fetcher = fetcher(at);
         let (len, header) = (10, 5);
         let hash = [0; HASH];
         fetcher.request(0, PackRecord { len, header, hash });

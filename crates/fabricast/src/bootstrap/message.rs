@@ -20,7 +20,9 @@
 //! ```
 //!
 //! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
-//! (`Need`), and says what it has of that (`Has`).
+//! (`Need`), and says what it has of that (`Has`). `Peers` tells it of receivers that have said
+//! `Serves`. To these it connects, too: it says `Ticket`, hears `Admitted`, and asks for packs by
+//! `Need`.
 //!
 //! In a transfer by P3's protocol (spec 7), `Channel` follows `Start`, and after `Ready` come
 //! frames of the channel in both directions. `Digest` answers TRANSFER_DONE; `Stored` or `Unstored`

@@ -37,6 +37,7 @@ pub mod psk;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod workers;
 
 pub use acceptor::pending_max;
@@ -49,6 +50,7 @@ pub use fetcher::{Fetched, Fetcher};
 pub use peer::NEEDS_MAX;
 pub use psk::{PreSharedKey, Ticket};
 pub use rendezvous::{ChannelFrame, Rendezvous};
+pub use throttle::Throttle;
 pub use workers::WorkerPlan;
 
 use std::io;

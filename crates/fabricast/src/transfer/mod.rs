@@ -11,8 +11,9 @@
 //!
 //! With P3's protocol ([`crate::ibrmp`]), another pair of loops runs between start and report.
 //!
-//! A receiver that comes late joins the group from the next pack on. After the stream the sender
-//! sends the packs again that receivers lack.
+//! A receiver that comes late joins the group from the next pack on. While the stream runs, it gets
+//! what it has missed from receivers that serve. After the stream the sender sends the packs again
+//! that receivers lack.
 
 mod admission;
 mod authentication;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::pack_table::PackTable;
 use crate::bootstrap::message::{Serving, ToReceiver};
-use crate::bootstrap::{Fetched, Fetcher, PORT_MIN};
+use crate::bootstrap::{Fetched, Fetcher, PORT_MIN, Throttle};
 use crate::object::PackRecord;
 use crate::object::pack::Pack;
 use crate::waker::Waker;
@@ -44,8 +45,7 @@ pub struct Peers {
     /// Since when nothing was requested, and how often peers may still be asked again for what they
     /// lacked.
     again: (Instant, u32),
-    /// Whether nothing more is requested, because the sender sends what is lacking.
-    is_stopped: bool,
+    throttle: Arc<Throttle>,
 }
 
 /// The addresses that a sender may tell: those of the family that this receiver uses, but no
@@ -68,10 +68,12 @@ impl Peers {
     /// Connects to the receivers that the sender has told. `local`: this receiver's address on the
     /// control connection.
     pub fn connect(told: &[Serving], local: SocketAddr, waker: &Waker) -> Peers {
+        let throttle = Arc::<Throttle>::default();
         let some = told.iter().take(ToReceiver::PEERS_MAX);
         let peer = |serving: &Serving| {
             let address = address(serving, local)?;
-            let fetcher = Fetcher::start(address, serving.ticket, waker.clone()).ok()?;
+            let (throttle, waker) = (throttle.clone(), waker.clone());
+            let fetcher = Fetcher::start(address, serving.ticket, throttle, waker).ok()?;
             Some(Peer {
                 address,
                 fetcher,
@@ -83,7 +85,7 @@ impl Peers {
             all: some.filter_map(peer).collect(),
             wanted: BTreeSet::new(),
             again: (Instant::now(), AGAIN),
-            is_stopped: false,
+            throttle,
         }
     }
 
@@ -92,14 +94,14 @@ impl Peers {
         self.wanted = lacking.collect();
     }
 
-    /// Requests nothing more. What was requested may still come.
-    pub fn stop(&mut self) {
-        self.is_stopped = true;
+    /// Notes how many packets of the stream have arrived, which must not become slower.
+    pub fn arrived(&self, packets: u64) {
+        self.throttle.arrived(packets);
     }
 
     /// Whether nothing comes any more.
     pub fn is_done(&self) -> bool {
-        let is_over = self.is_stopped || self.wanted.is_empty() || self.again.1 == 0;
+        let is_over = self.wanted.is_empty() || self.again.1 == 0;
         let asked = |peer: &Peer| peer.lacks.len() <= LACKED_MAX;
         let is_idle = self.all.iter().all(|peer| peer.requested.is_none());
         is_idle && (is_over || !self.all.iter().any(asked))
@@ -117,7 +119,7 @@ impl Peers {
     pub fn request(&mut self, table: &mut PackTable) {
         self.ask_again();
         for at in 0..self.all.len() {
-            if self.is_stopped || self.all[at].requested.is_some() {
+            if self.all[at].requested.is_some() {
                 continue;
             }
             let next = self.next(&self.all[at]);
@@ -169,5 +171,39 @@ impl Peers {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::Ticket;
+
+    /// What a sender tells is connected to only if a receiver may serve there.
+    #[test]
+    fn no_service_and_no_other_family_is_connected_to() {
+        let serving = |at: &str| Serving {
+            address: at.parse::<SocketAddr>().unwrap().into(),
+            ticket: Ticket::random().unwrap(),
+        };
+        let v4 = "10.0.0.1:1".parse().unwrap();
+        for bad in [
+            "10.0.0.2:80",
+            "10.0.0.2:0",
+            "[fd00::2]:4000",
+            "239.1.1.1:4000",
+            "0.0.0.0:4000",
+        ] {
+            assert_eq!(address(&serving(bad), v4), None, "{bad}");
+        }
+        let good = "10.0.0.2:4000";
+        assert_eq!(address(&serving(good), v4), good.parse().ok());
+        // The number of a link is that of this host.
+        let mut own: SocketAddr = "[fe80::1]:1".parse().unwrap();
+        if let SocketAddr::V6(own) = &mut own {
+            own.set_scope_id(7);
+        }
+        let to = address(&serving("[fe80::2]:4000"), own);
+        assert!(matches!(to, Some(SocketAddr::V6(to)) if to.scope_id() == 7));
     }
 }

@@ -112,7 +112,7 @@ impl ReceiverSession<'_> {
     }
 
     /// Stores what peers have given, and requests more of them. Parts with them when they have
-    /// nothing more, and when the sender has time for what is lacking.
+    /// nothing more, and when all packs have been announced.
     fn take_from_peers(&mut self) -> Result<(), Error> {
         let Some(mut peers) = self.peers.take() else {
             return Ok(());
@@ -134,9 +134,11 @@ impl ReceiverSession<'_> {
                 }
             }
         }
+        // The sender has time now for what is lacking.
         if self.end.is_some() {
-            peers.stop();
+            return Ok(());
         }
+        peers.arrived(self.driver.node().counters().received);
         if self.catching_up.asks_peers() {
             if !self.store.is_full() {
                 peers.request(&mut self.packs);
@@ -144,8 +146,6 @@ impl ReceiverSession<'_> {
             if peers.is_done() {
                 return Ok(());
             }
-        } else if self.end.is_some() {
-            return Ok(());
         }
         self.peers = Some(peers);
         Ok(())

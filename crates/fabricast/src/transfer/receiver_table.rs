@@ -37,9 +37,9 @@ pub enum Stage {
 /// The least patience with a receiver that proves and stores. It reports once a second, and less
 /// patience would take a busy disk for a stopped process.
 const PATIENCE_STORING: Duration = Duration::from_secs(3);
-/// The least patience with a receiver that gets packs from receivers that serve. It gives each of
-/// these 5 s for a pack, and says so of each pack.
-const PATIENCE_FETCHING: Duration = Duration::from_secs(10);
+/// The least patience with a receiver that gets packs from receivers that serve. It says so of each
+/// pack, and pauses between blocks where that is in the way of the stream.
+const PATIENCE_FETCHING: Duration = Duration::from_secs(60);
 /// The least patience with a receiver that flushes the file. The flush reports no progress, and a
 /// large file in a large memory takes long. Less patience would take a disk that works for one that
 /// hangs.
