@@ -298,6 +298,7 @@ mod tests {
     enum Does {
         Right,
         ForgesHeader,
+        ForgesAll,
         ForgesBlock,
         GivesTooMuch,
         GivesTooLittle,
@@ -312,7 +313,8 @@ mod tests {
         Trickles,
     }
 
-    fn pack() -> Pack {
+    /// A pack whose payload begins with this byte.
+    fn beginning(first: u8) -> Pack {
         let len = 2 * BLOCK + 5;
         let piece = Piece::Bytes {
             file: 0,
@@ -320,7 +322,13 @@ mod tests {
             len: len as u32,
             last: true,
         };
-        Pack::new(Content::Pieces(vec![piece]), &pattern(len))
+        let mut payload = pattern(len);
+        payload[0] = first;
+        Pack::new(Content::Pieces(vec![piece]), &payload)
+    }
+
+    fn pack() -> Pack {
+        beginning(1)
     }
 
     fn bulk(stream: &mut TcpStream, bytes: &[u8]) {
@@ -344,7 +352,7 @@ mod tests {
     }
 
     fn serve(mut stream: TcpStream, does: Does) -> Option<()> {
-        let sent = pack();
+        let sent = beginning(if does == Does::ForgesAll { 2 } else { 1 });
         request(&mut stream)?;
         let mut out = Vec::new();
         let answer = match does {
@@ -432,6 +440,7 @@ mod tests {
     fn one_that_lies_is_left() {
         for (does, why) in [
             (Does::ForgesHeader, "not what the sender announced"),
+            (Does::ForgesAll, "not what the sender announced"),
             (Does::ForgesBlock, "not what the sender announced"),
             (Does::GivesTooMuch, "bytes in place of"),
             (Does::GivesTooLittle, "bytes in place of"),
