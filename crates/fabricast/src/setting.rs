@@ -94,7 +94,7 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 33] = [
+pub const ALL: [&str; 34] = [
     ACCEPT,
     COMPARES,
     DATAGRAM,
@@ -123,6 +123,7 @@ pub const ALL: [&str; 33] = [
     REQUIRED,
     RESERVE,
     SCHEME,
+    SERVE,
     SLOW,
     START_TIMEOUT,
     VERIFIED_ONLY,
