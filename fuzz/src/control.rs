@@ -118,6 +118,11 @@ mod tests {
                     "chunk":1400,"window":64,"members":[0,1,2],"scheme":"auto","addresses":[]}"#
                     .into(),
                 r#"{"say":"join","slot":1,"epoch":2,"first":3,"receivers":4,"packs":5}"#.into(),
+                format!(
+                    r#"{{"say":"peers","peers":[{{"address":{{"ip":"10.0.0.2:4000"}},
+                        "ticket":"{hash}"}}]}}"#
+                ),
+                r#"{"say":"admitted"}"#.into(),
                 r#"{"say":"demoted"}"#.into(),
                 format!(r#"{{"say":"pack","len":900,"header":100,"hash":"{hash}","again":4}}"#),
                 format!(r#"{{"say":"end","packs":5,"key":"{hash}"}}"#),
@@ -143,6 +148,8 @@ mod tests {
                 r#"{"say":"preparing"}"#.into(),
                 r#"{"say":"prepared"}"#.into(),
                 r#"{"say":"ready"}"#.into(),
+                format!(r#"{{"say":"serves","port":4000,"ticket":"{hash}"}}"#),
+                format!(r#"{{"say":"ticket","ticket":"{hash}"}}"#),
                 r#"{"say":"need","pack":1,"block":0,"pieces":[1,2,9]}"#.into(),
                 r#"{"say":"unanswered","node":4}"#.into(),
                 r#"{"say":"has","runs":[[0,3],[5,9]],"more":true}"#.into(),

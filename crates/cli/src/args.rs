@@ -332,6 +332,12 @@ pub struct Recv {
         ],
     )]
     pub discard: bool,
+    /// Give late receivers what is here already, until the transfer is over for all
+    ///
+    /// They get by TCP what they have missed, while the sender still sends the rest. Nobody else
+    /// gets it: the sender tells them a number that they have to show. Not by the scheme ibrmp.
+    #[arg(long, conflicts_with_all = ["discard", "dry_run"])]
+    pub serve: bool,
     /// Set set-user-ID, set-group-ID and sticky bits; make devices and FIFOs that the sender sends;
     /// with --xattrs, set also extended attributes that only root may set
     #[arg(long)]

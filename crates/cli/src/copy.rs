@@ -278,6 +278,7 @@ impl<'a> Copy<'a> {
             (args.how.xattrs, "--xattrs"),
             (args.delete, "--delete"),
             (args.no_sync, "--no-sync"),
+            (args.serve, "--serve"),
         ];
         words.extend(flags.iter().filter(|f| f.0).map(|f| f.1.into()));
         if let Some(reserve) = args.reserve {

@@ -108,6 +108,7 @@ pub fn options(args: &args::Recv, dest: PathBuf, interrupt: Arc<AtomicBool>) -> 
         scheme: args.scheme.clone(),
         into_directory: args.dir.is_some(),
         discard: args.discard,
+        serve: args.serve,
         privileged: args.privileged,
         attributes: args.xattrs,
         overwrite: args.force,
@@ -327,7 +328,15 @@ fn say(out: &mut Output, event: &RecvEvent) {
             );
             out.progress(*placed, *len, text);
         }
+        RecvEvent::PeerLeft { peer, reason } => {
+            out.say(&format!(
+                "{peer}, which serves others, is not asked any more: {reason}"
+            ));
+        }
         RecvEvent::Storing => out.finish(),
+        RecvEvent::Serving => {
+            out.say("Everything is here; serving late receivers until the transfer is over");
+        }
         RecvEvent::Surplus(path) => out.print(&format!("{}\n", escaped(&path.path))),
         RecvEvent::FileStored { path, len } => {
             out.say(&format!("+ {} ({})", shown(path), units::bytes(*len)));

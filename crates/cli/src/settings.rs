@@ -3,7 +3,7 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 33] = [
+const OPTIONS: [(&str, &str); 34] = [
     (setting::ACCEPT, "--name"),
     (setting::COMPARES, "--no-compare"),
     (setting::DATAGRAM, "--datagram"),
@@ -32,6 +32,7 @@ const OPTIONS: [(&str, &str); 33] = [
     (setting::REQUIRED, "--require"),
     (setting::RESERVE, "--reserve"),
     (setting::SCHEME, "--scheme"),
+    (setting::SERVE, "--serve"),
     (setting::SLOW, "--slow"),
     (setting::START_TIMEOUT, "--start-timeout"),
     (setting::VERIFIED_ONLY, "--accept"),

@@ -460,6 +460,10 @@ pub struct RecvOptions {
     /// Whether everything is proven as it arrives and nothing is stored; [`RecvOptions::dest`] has
     /// no meaning then. The receiver has *received* the files at the end, and cannot verify them.
     pub discard: bool,
+    /// Whether late receivers may get from this one what it has stored, for as long as the transfer
+    /// lasts (spec 5.15). It needs files that it can read again: not together with
+    /// [`RecvOptions::output`], [`RecvOptions::discard`] or [`RecvOptions::dry_run`].
+    pub serve: bool,
     /// Whether set-user-ID, set-group-ID and sticky bits are kept, devices and FIFOs are made, and
     /// extended attributes are set that only root may set.
     pub privileged: bool,
@@ -513,6 +517,7 @@ impl RecvOptions {
             any_names: false,
             output: None,
             discard: false,
+            serve: false,
             privileged: false,
             attributes: false,
             overwrite: false,

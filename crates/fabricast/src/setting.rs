@@ -68,6 +68,8 @@ pub const RESERVE: &str = "`RecvOptions::reserve`";
 pub const REQUIRED: &str = "`SendOptions::required`";
 /// Name in messages of [`RecvOptions::scheme`](crate::config::RecvOptions::scheme).
 pub const SCHEME: &str = "`RecvOptions::scheme`";
+/// Name in messages of [`RecvOptions::serve`](crate::config::RecvOptions::serve).
+pub const SERVE: &str = "`RecvOptions::serve`";
 /// Name in messages of [`SendOptions::slow`](crate::config::SendOptions::slow).
 pub const SLOW: &str = "`SendOptions::slow`";
 /// Name in messages of [`RecvOptions::start_timeout`](crate::config::RecvOptions::start_timeout).
@@ -92,7 +94,7 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 33] = [
+pub const ALL: [&str; 34] = [
     ACCEPT,
     COMPARES,
     DATAGRAM,
@@ -121,6 +123,7 @@ pub const ALL: [&str; 33] = [
     REQUIRED,
     RESERVE,
     SCHEME,
+    SERVE,
     SLOW,
     START_TIMEOUT,
     VERIFIED_ONLY,

@@ -108,6 +108,9 @@ pub struct Copy {
     /// On the hosts, do not wait until the files are on the disk (fsync)
     #[arg(long, help_heading = "Receivers")]
     pub no_sync: bool,
+    /// On the hosts, give receivers that come late what is there already
+    #[arg(long, help_heading = "Receivers")]
+    pub serve: bool,
     /// On the hosts, free space that must remain on the file system [default: 1 % of it, and at
     /// least 64M]
     #[arg(long, value_name = "BYTES", value_parser = units::size, help_heading = "Receivers")]

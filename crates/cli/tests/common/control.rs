@@ -91,6 +91,30 @@ impl Peer {
         serde_json::from_slice(&bytes).unwrap()
     }
 
+    /// Receives bytes that were requested.
+    pub fn bulk(&mut self) -> Vec<u8> {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head).unwrap();
+        assert_eq!(head[0], b'B');
+        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
+        let mut bytes = vec![0; len as usize];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Sends bytes, as if they had been requested.
+    pub fn give(&mut self, bytes: &[u8]) {
+        let [_, a, b, c] = (bytes.len() as u32).to_be_bytes();
+        self.0.write_all(&[b'B', a, b, c]).unwrap();
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Whether the other end closes, and says nothing before.
+    pub fn is_closed(&mut self) -> bool {
+        // What was sent and not read makes the end a reset.
+        !matches!(self.0.read(&mut [0]), Ok(1))
+    }
+
     /// Receives messages until one with this name.
     pub fn until(&mut self, say: &str) -> Value {
         loop {

@@ -75,6 +75,11 @@ impl Cluster {
     /// from any announced sender (0). It does not flush the data to the disk, which is no matter of
     /// the network.
     pub fn recv(&self, host: &str, dest: &Path, family: u8) -> Run {
+        self.recv_with(host, dest, family, &[])
+    }
+
+    /// Like [`Cluster::recv`], with further options.
+    fn recv_with(&self, host: &str, dest: &Path, family: u8, options: &[&str]) -> Run {
         let mut args = vec!["recv", dest.to_str().unwrap(), "--json", "--no-sync"];
         args.extend(["--as", host]);
         let address = (family != 0).then(|| self.address("h1", family));
@@ -83,6 +88,7 @@ impl Cluster {
         } else {
             args.push("--any");
         }
+        args.extend(options);
         self.start(host, &args)
     }
 
@@ -158,6 +164,18 @@ impl<'a> Transfer<'a> {
         Transfer::over(4, cluster, receivers, len, send)
     }
 
+    /// Starts a transfer over IPv4 to receivers that serve others.
+    pub fn serving(cluster: &'a Cluster, receivers: usize, len: usize, send: &[&str]) -> Self {
+        Transfer::with(4, cluster, receivers, len, send, &["--serve"])
+    }
+
+    /// Adds a receiver on this host, which comes late.
+    pub fn add(&mut self, host: &str) {
+        let run = self.cluster.recv(host, &self.dir.path(host), 4);
+        self.hosts.push(host.to_owned());
+        self.recv.push(run);
+    }
+
     /// Starts a transfer; `family` is as in [`Cluster::recv`].
     pub fn over(
         family: u8,
@@ -166,6 +184,17 @@ impl<'a> Transfer<'a> {
         len: usize,
         send: &[&str],
     ) -> Self {
+        Transfer::with(family, cluster, receivers, len, send, &[])
+    }
+
+    fn with(
+        family: u8,
+        cluster: &'a Cluster,
+        receivers: usize,
+        len: usize,
+        send: &[&str],
+        recv: &[&str],
+    ) -> Self {
         let dir = Scratch::new();
         let source = dir.file("source", len);
         let hosts: Vec<String> = (2..receivers + 2).map(|i| format!("h{i}")).collect();
@@ -173,7 +202,9 @@ impl<'a> Transfer<'a> {
         let count = receivers.to_string();
         let mut run = cluster.send(&source, &[&["--min-receivers", &count], send].concat());
         run.until("listening", |_| true);
-        let recv = hosts.iter().map(|h| cluster.recv(h, &dir.path(h), family));
+        let recv = hosts
+            .iter()
+            .map(|h| cluster.recv_with(h, &dir.path(h), family, recv));
         Transfer {
             recv: recv.collect(),
             cluster,

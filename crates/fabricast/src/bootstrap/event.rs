@@ -10,6 +10,14 @@ use super::message::{Hello, ToSender};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct PeerKey(pub(super) u64);
 
+#[cfg(test)]
+impl PeerKey {
+    /// A key for tests.
+    pub fn numbered(number: u64) -> PeerKey {
+        PeerKey(number)
+    }
+}
+
 /// What has happened at the control connections.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
@@ -24,6 +32,8 @@ pub enum Event {
         /// Its hello.
         hello: Hello,
     },
+    /// A peer has shown the ticket of a receiver that serves.
+    Guest(PeerKey),
     /// A peer has said hello in a way that this version cannot read. It was told so.
     Refused {
         /// Name of the receiver, or its IP address.

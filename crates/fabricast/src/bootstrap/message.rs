@@ -20,7 +20,9 @@
 //! ```
 //!
 //! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
-//! (`Need`), and says what it has of that (`Has`).
+//! (`Need`), and says what it has of that (`Has`). `Peers` tells it of receivers that have said
+//! `Serves`. To these it connects, too: it says `Ticket`, hears `Admitted`, and asks for packs by
+//! `Need`.
 //!
 //! In a transfer by P3's protocol (spec 7), `Channel` follows `Start`, and after `Ready` come
 //! frames of the channel in both directions. `Digest` answers TRANSFER_DONE; `Stored` or `Unstored`
@@ -35,7 +37,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::frame::{HEAD, MESSAGE_MAX, put_message};
-use super::psk::{Mac, Nonce};
+use super::psk::{Mac, Nonce, Ticket};
 use crate::object::PackRecord;
 pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
@@ -354,6 +356,18 @@ pub struct ReceiverStatistics {
     pub mended_bytes: u64,
     /// Packets that the receiver's kernel dropped because a buffer was full.
     pub dropped: u64,
+    /// Bytes of packs that other receivers gave to this one.
+    #[serde(default)]
+    pub peer_bytes: u64,
+}
+
+/// A receiver that serves, as the sender tells it to a late receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Serving {
+    /// Where it listens for TCP connections.
+    pub address: NodeAddress,
+    /// What it wants to be shown first.
+    pub ticket: Ticket,
 }
 
 /// Message from a receiver to the sender.
@@ -373,6 +387,18 @@ pub enum ToSender {
     Prepared,
     /// The receiver has joined and posted.
     Ready,
+    /// The receiver serves late receivers (spec 5.15).
+    Serves {
+        /// The TCP port at which it listens, at the address that it has connected from.
+        port: u16,
+        /// What late receivers have to show it.
+        ticket: Ticket,
+    },
+    /// The first message to a receiver that serves, instead of [`ToSender::Hello`].
+    Ticket {
+        /// What that receiver wants to be shown.
+        ticket: Ticket,
+    },
     /// See [`Need`].
     Need(Need),
     /// Another receiver, which this one reports to or repairs for, does not answer. This receiver
@@ -467,6 +493,8 @@ impl ToSender {
             ToSender::Preparing => "preparing",
             ToSender::Prepared => "prepared",
             ToSender::Ready => "ready",
+            ToSender::Serves { .. } => "serves",
+            ToSender::Ticket { .. } => "ticket",
             ToSender::Need(_) => "need",
             ToSender::Unanswered { .. } => "unanswered",
             ToSender::Has { .. } => "has",
@@ -506,6 +534,13 @@ pub enum ToReceiver {
     Start(Start),
     /// See [`Join`].
     Join(Join),
+    /// After [`ToReceiver::Join`]: receivers that may have what was announced before.
+    Peers {
+        /// At most [`ToReceiver::PEERS_MAX`].
+        peers: Vec<Serving>,
+    },
+    /// From a receiver that serves: the answer to [`ToSender::Ticket`]. Packs may be requested.
+    Admitted,
     /// The receiver is too slow for the others, and no member of the group any more. [`Join`]
     /// follows when all packs have been announced.
     Demoted,
@@ -553,6 +588,11 @@ pub enum ToReceiver {
     },
     /// The transfer is complete for this receiver; the connection may close.
     Bye,
+}
+
+impl ToReceiver {
+    /// Most receivers that serve, of which a late one is told.
+    pub const PEERS_MAX: usize = 4;
 }
 
 #[cfg(test)]

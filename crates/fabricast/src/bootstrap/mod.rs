@@ -27,6 +27,7 @@ mod blocks;
 mod control;
 mod cpus;
 mod event;
+mod fetcher;
 pub mod frame;
 mod listening;
 pub mod message;
@@ -36,6 +37,7 @@ pub mod psk;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod workers;
 
 pub use acceptor::pending_max;
@@ -44,9 +46,11 @@ pub use blocks::{Blocks, Payload};
 pub use control::{Control, Heard, connect, connect_found};
 pub use cpus::Cpus;
 pub use event::{Event, PeerKey};
+pub use fetcher::{Fetched, Fetcher};
 pub use peer::NEEDS_MAX;
-pub use psk::PreSharedKey;
+pub use psk::{PreSharedKey, Ticket};
 pub use rendezvous::{ChannelFrame, Rendezvous};
+pub use throttle::Throttle;
 pub use workers::WorkerPlan;
 
 use std::io;

@@ -18,6 +18,7 @@ use super::event::{Event, PeerKey};
 use super::frame::{self, Kind};
 use super::message::{Greeting, Need, ToSender, VERSION};
 use super::output::{CALLS, Gone, Output, broken};
+use super::psk::Ticket;
 use crate::object::{BLOCK, pieces};
 
 /// Messages of one peer that are taken in one turn; an honest peer sends one or two.
@@ -60,6 +61,8 @@ pub struct Peer {
     pub proving: bool,
     /// Whether the peer has a reliable channel.
     pub has_channel: bool,
+    /// What the peer has to show in place of a hello, where only guests are admitted.
+    ticket: Option<Ticket>,
     ended: bool,
     /// Whether messages may be left in `input`.
     more: bool,
@@ -73,8 +76,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Creates a pending connection.
-    pub fn new(incoming: Incoming) -> Peer {
+    /// Creates a pending connection. `ticket`: what the peer has to show in place of a hello.
+    pub fn new(incoming: Incoming, ticket: Option<Ticket>) -> Peer {
         let stream = Arc::new(incoming.stream);
         let output = Output::new(stream.clone());
         Peer {
@@ -88,6 +91,7 @@ impl Peer {
             closing: false,
             proving: false,
             has_channel: false,
+            ticket,
             ended: false,
             more: false,
             input: Vec::new(),
@@ -213,7 +217,11 @@ impl Peer {
     ) -> Result<Option<Event>, Gone> {
         let wrong = |text: String| Err(Gone::Wrong(text));
         match (message, self.known) {
-            (ToSender::Hello(hello), false) => {
+            (ToSender::Ticket { ticket }, false) if Some(ticket) == self.ticket => {
+                self.known = true;
+                Ok(Some(Event::Guest(peer)))
+            }
+            (ToSender::Hello(hello), false) if self.ticket.is_none() => {
                 self.known = true;
                 Ok(Some(Event::Hello {
                     peer,

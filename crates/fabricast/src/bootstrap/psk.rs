@@ -95,6 +95,28 @@ pub struct Exchange {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mac(blake3::Hash);
 
+/// A number that admits a late receiver to a receiver that serves (spec 5.15). Comparing two takes
+/// the same time for all.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticket(Mac);
+
+impl Ticket {
+    /// Draws a number that nobody can guess.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn random() -> Result<Ticket, NetworkError> {
+        Ok(Ticket(Mac(blake3::hash(&draw()?))))
+    }
+}
+
+/// Shows nothing of the number.
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ticket")
+    }
+}
+
 fn draw() -> Result<[u8; BYTES], NetworkError> {
     let mut drawn = [0; BYTES];
     rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())

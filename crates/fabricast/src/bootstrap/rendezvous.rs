@@ -24,6 +24,7 @@ use super::frame;
 use super::message::ToReceiver;
 use super::output::{Gone, Item};
 use super::peer::{Peer, Writer};
+use super::psk::Ticket;
 use super::workers::{Order, Report, WorkerCounts, WorkerPlan, Workers};
 use crate::waker::Waker;
 
@@ -88,7 +89,29 @@ impl Rendezvous {
         plan: WorkerPlan,
         waker: Waker,
     ) -> io::Result<Rendezvous> {
-        let acceptor = Acceptor::open(addresses, port)?;
+        Rendezvous::start(Acceptor::open(addresses, port)?, None, blocks, plan, waker)
+    }
+
+    /// Listens at a free port of this address for guests: late receivers that show `ticket`, in
+    /// place of receivers that say hello. A client that says something else first is told nothing.
+    pub fn open_for_guests(
+        at: SocketAddr,
+        ticket: Ticket,
+        blocks: Arc<dyn Blocks>,
+        plan: WorkerPlan,
+        waker: Waker,
+    ) -> io::Result<Rendezvous> {
+        let acceptor = Acceptor::open(&[at], 0)?;
+        Rendezvous::start(acceptor, Some(ticket), blocks, plan, waker)
+    }
+
+    fn start(
+        acceptor: Acceptor,
+        ticket: Option<Ticket>,
+        blocks: Arc<dyn Blocks>,
+        plan: WorkerPlan,
+        waker: Waker,
+    ) -> io::Result<Rendezvous> {
         let address = acceptor.address()?;
         let (tell, events) = sync_channel(EVENTS);
         let (commands, told) = channel();
@@ -98,6 +121,7 @@ impl Rendezvous {
         let mut server = Server {
             workers,
             acceptor,
+            ticket,
             wake: wake.clone(),
             commands: told,
             events: tell,
@@ -148,7 +172,10 @@ impl Rendezvous {
             to: peers.into_iter().collect(),
             frame: framed(message),
             grant: match message {
-                ToReceiver::Pack(_) | ToReceiver::Join(_) | ToReceiver::Digest(_) => Grant::Proving,
+                ToReceiver::Pack(_)
+                | ToReceiver::Join(_)
+                | ToReceiver::Digest(_)
+                | ToReceiver::Admitted => Grant::Proving,
                 ToReceiver::Channel(_) => Grant::Channel,
                 _ => Grant::Nothing,
             },
@@ -199,6 +226,8 @@ fn framed(message: &ToReceiver) -> Arc<[u8]> {
 
 struct Server {
     acceptor: Acceptor,
+    /// What guests have to show, if only guests are admitted.
+    ticket: Option<Ticket>,
     wake: Waker,
     commands: Receiver<Command>,
     events: SyncSender<Event>,
@@ -350,7 +379,8 @@ impl Server {
             self.lose(key, "others came, and it said nothing".into());
         }
         for incoming in accepted.new {
-            self.peers.insert(self.next, Peer::new(incoming));
+            let peer = Peer::new(incoming, self.ticket);
+            self.peers.insert(self.next, peer);
             self.next += 1;
         }
     }

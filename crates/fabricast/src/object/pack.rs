@@ -111,6 +111,38 @@ const FAILED: u8 = 2;
 const HOLE: u8 = 3;
 const LAST_HOLE: u8 = 4;
 
+/// Bytes of a file that lie one behind the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Number of the file in the manifest.
+    pub file: u32,
+    /// Where they begin.
+    pub offset: u64,
+    /// Their number.
+    pub len: usize,
+}
+
+/// Where the bytes of a payload from `start` to `end` lie in their files.
+pub fn spans(pieces: &[Piece], start: u64, end: u64) -> impl Iterator<Item = Span> + '_ {
+    let mut at = 0;
+    pieces.iter().filter_map(move |piece| {
+        let Piece::Bytes {
+            file, offset, len, ..
+        } = *piece
+        else {
+            return None;
+        };
+        let before = at;
+        at += u64::from(len);
+        let (from, to) = (start.max(before), end.min(at));
+        (from < to).then(|| Span {
+            file,
+            offset: offset + (from - before),
+            len: (to - from) as usize,
+        })
+    })
+}
+
 /// The header of a pack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
@@ -124,6 +156,23 @@ impl Header {
     /// Length of a header in bytes, if `pieces` pieces of files have `len` bytes together.
     pub fn len_of(pieces: usize, len: usize) -> usize {
         HEAD + pieces * ENTRY + len.div_ceil(BLOCK) * HASH
+    }
+
+    /// Length in bytes of what lies behind the header of a pack of files.
+    pub fn payload_len(&self) -> usize {
+        match &self.content {
+            Content::Page => 0,
+            Content::Pieces(pieces) => {
+                let lens = spans(pieces, 0, u64::MAX).map(|span| span.len);
+                lens.sum()
+            }
+        }
+    }
+
+    /// Whether these bytes are a block of the pack.
+    pub fn proves(&self, block: u64, bytes: &[u8]) -> bool {
+        let hash = self.hashes.chunks_exact(HASH).nth(block as usize);
+        hash.is_some_and(|hash| blake3::hash(bytes).as_bytes() == hash)
     }
 
     /// The header as bytes.

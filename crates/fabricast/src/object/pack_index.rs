@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::manifest::take;
-use super::pack::{Content, HEADER_MAX, Header, PACK_MAX, Pack, Piece};
+use super::pack::{Content, HEADER_MAX, Header, PACK_MAX, Pack, Piece, Span, spans};
 use super::source_set::SourceSet;
 use super::{BLOCK, HASH, PIECE, blocks, poisoned};
 
@@ -300,8 +300,9 @@ impl PackIndex {
 
     fn block_of(&self, sent: &Sent, block: u64, into: &mut Vec<u8>) -> Result<(), String> {
         let header = Header::decode(&sent.header, sent.len as usize).ok_or("no pack")?;
-        let hash = header.hashes.chunks(HASH).nth(block as usize);
-        let hash = hash.ok_or("there is no such block")?;
+        if block >= blocks(sent.len) {
+            return Err("there is no such block".to_owned());
+        }
         let (start, first) = (block * BLOCK as u64, into.len());
         let end = (start + BLOCK as u64).min(sent.len);
         let read = match (&sent.payload, &header.content) {
@@ -313,7 +314,7 @@ impl PackIndex {
             (None, Content::Page) => Err("no page".to_owned()),
         };
         read?;
-        match blake3::hash(&into[first..]).as_bytes() == hash {
+        match header.proves(block, &into[first..]) {
             true => Ok(()),
             false => Err("a file was written to while it was being sent".to_owned()),
         }
@@ -327,22 +328,11 @@ impl PackIndex {
         end: u64,
         into: &mut Vec<u8>,
     ) -> Result<(), String> {
-        let mut at = 0;
-        for piece in pieces {
-            let Piece::Bytes {
-                file, offset, len, ..
-            } = piece
-            else {
-                continue;
-            };
-            let (from, to) = (start.max(at), end.min(at + u64::from(*len)));
-            if from < to {
-                let filled = into.len();
-                into.resize(filled + (to - from) as usize, 0);
-                let opened = self.set.open(*file)?;
-                opened.read(offset + (from - at), &mut into[filled..])?;
-            }
-            at += u64::from(*len);
+        for Span { file, offset, len } in spans(pieces, start, end) {
+            let filled = into.len();
+            into.resize(filled + len, 0);
+            let opened = self.set.open(file)?;
+            opened.read(offset, &mut into[filled..])?;
         }
         Ok(())
     }

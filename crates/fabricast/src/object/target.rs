@@ -1,7 +1,7 @@
 //! Where a receiver puts the set that it receives.
 
 use super::manifest::Manifest;
-use super::pack::Piece;
+use super::pack::{Header, Piece, Span};
 use super::stream_writer::StreamWriter;
 use super::{Discard, DryRun, HASH, Secret, Tree};
 use crate::error::Error;
@@ -63,13 +63,30 @@ impl Target {
         Ok(())
     }
 
-    /// Counts a pack as stored that is here from an earlier run.
-    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<(), Error> {
+    /// Counts a pack as stored that is here from an earlier run. Returns its header, if it has
+    /// files.
+    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<Option<Header>, Error> {
         match self {
             Target::Tree(tree) => tree.keep(hash),
             // Nothing is kept, so nothing is here.
-            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(()),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(None),
         }
+    }
+
+    /// Reads stored bytes of files back, one behind the other; `None` where that cannot be done.
+    /// Nobody knows what has been written to the files since.
+    pub fn read_back(&self, spans: &[Span]) -> Option<Vec<u8>> {
+        let Target::Tree(tree) = self else {
+            return None;
+        };
+        let mut bytes = vec![0; spans.iter().map(|span| span.len).sum()];
+        let mut rest = &mut bytes[..];
+        for span in spans {
+            let (here, behind) = rest.split_at_mut(span.len);
+            tree.read_back(span.file, span.offset, here).ok()?;
+            rest = behind;
+        }
+        Some(bytes)
     }
 
     /// Ends the set. Returns the secret that shows that the files can be read, by the challenge

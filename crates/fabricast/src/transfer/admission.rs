@@ -274,7 +274,8 @@ impl<'a> Admission<'a> {
                     self.rendezvous.close(peer);
                 }
             }
-            Event::Frame { .. } => {} // no receiver has a reliable channel yet
+            // No receiver has a reliable channel yet, and none is a guest.
+            Event::Frame { .. } | Event::Guest(_) => {}
             Event::Pending(n) => self.pending = n,
         }
         Ok(())

@@ -18,6 +18,8 @@ enum Stage {
     Listing(u32),
     /// It knows these packs, and fetches the manifest.
     Fetching(u32),
+    /// It has said what it has of these packs, and gets more of them from receivers that serve.
+    Asking(u32),
     /// It has said what it has of them, or was there from the start.
     Inside,
 }
@@ -29,6 +31,9 @@ pub enum Next {
     /// It stores a page of the manifest as a pack that arrived damaged throughout: its number, room
     /// for it, and the hash of its header.
     Page(u32, Pack, String),
+    /// It says what it has so far. Receivers that serve may have what it lacks of the packs before
+    /// this number.
+    Ask(Vec<ToSender>, u32),
     /// It says what it has, and tells its user.
     Has(Vec<ToSender>, RecvEvent),
 }
@@ -77,6 +82,16 @@ impl CatchingUp {
         self.stage == Stage::Inside
     }
 
+    /// Whether the receiver learns which packs were announced before.
+    pub fn lists_packs(&self) -> bool {
+        matches!(self.stage, Stage::Listing(_))
+    }
+
+    /// Whether the receiver gets packs from receivers that serve.
+    pub fn asks_peers(&self) -> bool {
+        matches!(self.stage, Stage::Asking(_))
+    }
+
     /// Whether the sender's next answer is a list.
     pub fn lists(&self) -> bool {
         self.lists
@@ -93,11 +108,12 @@ impl CatchingUp {
     }
 
     /// What the receiver does next, if anything. `is_repairing`: whether answers of another kind
-    /// are awaited.
+    /// are awaited. `has_peers`: whether receivers that serve may give it something.
     pub fn next(
         &mut self,
         table: &mut PackTable,
         is_repairing: bool,
+        has_peers: bool,
     ) -> Result<Option<Next>, Error> {
         if let Stage::Listing(packs) = self.stage {
             match table.unlisted() {
@@ -115,8 +131,22 @@ impl CatchingUp {
         }
         match self.stage {
             Stage::Fetching(packs) if self.has_manifest || packs == 0 => {
+                let said = has(table, packs, has_peers);
+                let next = match has_peers {
+                    true => (Stage::Asking(packs), Next::Ask(said, packs)),
+                    false => (Stage::Inside, Next::Has(said, joined(table, packs))),
+                };
+                self.stage = next.0;
+                Ok(Some(next.1))
+            }
+            // What peers gave, it said when that came.
+            Stage::Asking(packs) if !has_peers => {
                 self.stage = Stage::Inside;
-                Ok(Some(has(table, packs)))
+                let nothing = ToSender::Has {
+                    runs: Vec::new(),
+                    more: false,
+                };
+                Ok(Some(Next::Has(vec![nothing], joined(table, packs))))
             }
             Stage::Fetching(packs) if self.pages < packs => self.page(table),
             // The next pages come with the stream.
@@ -159,23 +189,27 @@ impl CatchingUp {
     }
 }
 
-/// Says which of the first `packs` packs a receiver has.
-fn has(table: &PackTable, packs: u32) -> Next {
+/// Says which of the first `packs` packs a receiver has. `more`: whether it may say so of others.
+fn has(table: &PackTable, packs: u32, more: bool) -> Vec<ToSender> {
     let runs = table.runs(packs);
-    let has: u32 = runs.iter().map(|run| run.1 - run.0).sum();
     let count = runs.len().div_ceil(ToSender::RUNS_MAX).max(1);
     let message = |n: usize| {
         let some = runs.iter().skip(n * ToSender::RUNS_MAX);
         ToSender::Has {
             runs: some.take(ToSender::RUNS_MAX).copied().collect(),
-            more: n + 1 < count,
+            more: more || n + 1 < count,
         }
     };
-    let joined = RecvEvent::Joined {
+    (0..count).map(message).collect()
+}
+
+/// Tells the user that the sender sends again what is lacking of the first `packs` packs.
+fn joined(table: &PackTable, packs: u32) -> RecvEvent {
+    let has: u32 = table.runs(packs).iter().map(|run| run.1 - run.0).sum();
+    RecvEvent::Joined {
         packs,
         lacking: packs - has,
-    };
-    Next::Has((0..count).map(message).collect(), joined)
+    }
 }
 
 #[cfg(test)]
@@ -195,32 +229,33 @@ mod tests {
     #[test]
     fn a_receiver_lists_fetches_the_manifest_and_says_what_it_has() {
         let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, false));
-        assert!(late.is_outside() && late.next(&mut table, false).unwrap().is_none());
+        assert!(late.is_outside() && late.next(&mut table, false, false).unwrap().is_none());
         assert!(table.join(5));
         late.join(5);
         // It waits for answers of another kind.
-        assert!(late.next(&mut table, true).unwrap().is_none());
+        assert!(late.next(&mut table, true, false).unwrap().is_none());
         for (from, some) in [(0, 0..3), (3, 3..5)] {
-            let Some(Next::List(need)) = late.next(&mut table, false).unwrap() else {
+            let Some(Next::List(need)) = late.next(&mut table, false, false).unwrap() else {
                 panic!("no list");
             };
             assert!(need.pack == from && late.lists());
-            assert!(late.next(&mut table, false).unwrap().is_none());
+            assert!(late.next(&mut table, false, false).unwrap().is_none());
             let some = records(some);
             assert_eq!(table.list(&some), some.len());
             late.listed();
         }
         // The manifest has two pages, one after the other.
         for page in 0..2 {
-            let Some(Next::Page(number, pack, _)) = late.next(&mut table, false).unwrap() else {
+            let Some(Next::Page(number, pack, _)) = late.next(&mut table, false, false).unwrap()
+            else {
                 panic!("no page");
             };
             assert_eq!((number, pack.bytes.len(), pack.header), (page, 10, 5));
-            assert!(late.next(&mut table, false).unwrap().is_none());
+            assert!(late.next(&mut table, false, false).unwrap().is_none());
             table.set(number, InTable::Here);
         }
         late.has_manifest();
-        let Some(Next::Has(said, event)) = late.next(&mut table, false).unwrap() else {
+        let Some(Next::Has(said, event)) = late.next(&mut table, false, false).unwrap() else {
             panic!("nothing said");
         };
         let expected = ToSender::Has {
@@ -230,7 +265,35 @@ mod tests {
         assert_eq!(said, [expected]);
         let (packs, lacking) = (5, 3);
         assert_eq!(event, RecvEvent::Joined { packs, lacking });
-        assert!(late.is_inside() && late.next(&mut table, false).unwrap().is_none());
+        assert!(late.is_inside() && late.next(&mut table, false, false).unwrap().is_none());
+    }
+
+    #[test]
+    fn one_with_peers_says_at_last_that_there_is_no_more() {
+        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, true));
+        assert!(table.join(3));
+        late.join(3);
+        assert_eq!(table.list(&records(0..3)), 3);
+        table.set(0, InTable::Here);
+        let more = |next: Option<Next>| match next {
+            Some(Next::Ask(said, 3)) => said,
+            _ => panic!("it asks nobody"),
+        };
+        let first = ToSender::Has {
+            runs: vec![(0, 1)],
+            more: true,
+        };
+        assert_eq!(more(late.next(&mut table, false, true).unwrap()), [first]);
+        assert!(late.next(&mut table, false, true).unwrap().is_none() && !late.is_inside());
+        table.set(2, InTable::Coming);
+        let Some(Next::Has(said, event)) = late.next(&mut table, false, false).unwrap() else {
+            panic!("it says nothing at last");
+        };
+        let (runs, more) = (Vec::new(), false);
+        assert_eq!(said, [ToSender::Has { runs, more }]);
+        let (packs, lacking) = (3, 1);
+        assert_eq!(event, RecvEvent::Joined { packs, lacking });
+        assert!(late.is_inside());
     }
 
     #[test]
@@ -244,9 +307,7 @@ mod tests {
         (0..packs)
             .step_by(2)
             .for_each(|n| table.set(n, InTable::Here));
-        let Next::Has(said, _) = has(&table, packs) else {
-            panic!("nothing said");
-        };
+        let said = has(&table, packs, false);
         let lens: Vec<(usize, bool)> = said
             .iter()
             .map(|message| match message {
@@ -255,10 +316,9 @@ mod tests {
             })
             .collect();
         assert_eq!(lens, [(ToSender::RUNS_MAX, true), (2, false)]);
-        let Next::Has(said, _) = has(&table, 0) else {
-            panic!("nothing said");
-        };
         let (runs, more) = (Vec::new(), false);
-        assert_eq!(said, [ToSender::Has { runs, more }]);
+        assert_eq!(has(&table, 0, false), [ToSender::Has { runs, more }]);
+        let all_say_more = |message: &ToSender| matches!(message, ToSender::Has { more: true, .. });
+        assert!(has(&table, packs, true).iter().all(all_say_more));
     }
 }

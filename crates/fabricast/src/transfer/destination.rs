@@ -12,7 +12,7 @@ use crate::object::{
     BLOCK, Destination, Discard, DryRun, Kept, StreamWriter, Target, Tree, any_name, check_space,
     parent, safe_name,
 };
-use crate::setting::{FROM, MAX_SIZE};
+use crate::setting::{FROM, MAX_SIZE, SERVE};
 
 /// What stands for the path of a file that goes to a stream.
 const STREAM: &str = "-";
@@ -22,6 +22,12 @@ const NOWHERE: &str = "/dev/null";
 /// Reports what is wrong with the destination before the receiver looks for a sender.
 pub fn check(options: &RecvOptions) -> Result<(), Error> {
     let dest = &options.dest;
+    if options.serve && !options.makes_files() {
+        return Err(Error::Usage(format!(
+            "a receiver that serves others ({SERVE}) reads its files again, and this one is to \
+             keep none: name a file or a directory as the destination"
+        )));
+    }
     if options.output.is_some() || options.discard {
         return Ok(());
     }

@@ -447,6 +447,15 @@ pub enum RecvEvent {
         /// How many of these the receiver lacks: the sender sends them again.
         lacking: u32,
     },
+    /// A receiver that serves is not asked any more, because of what it did.
+    PeerLeft {
+        /// Its address.
+        peer: SocketAddr,
+        /// Why, in words.
+        reason: String,
+    },
+    /// Everything is here. The receiver serves others until the transfer is over.
+    Serving,
     /// Progress of the receiver, about ten times a second.
     Progress {
         /// Seconds since the start.

@@ -335,6 +335,7 @@ impl Session<'_> {
             mended: self.files.messages().received.data + self.files.mended().blocks,
             mended_bytes: self.files.messages().channel_bytes + self.files.mended().bytes,
             dropped: self.files.counters().dropped_by_kernel,
+            peer_bytes: 0, // receivers do not know each other
         }
     }
 

@@ -265,6 +265,8 @@ impl<'a> IbrmpSender<'a> {
                     self.fail(at, State::Lost, exit::PEER_LOST, reason);
                 }
             }
+            // Nobody is a guest here.
+            Event::Guest(_) => {}
             Event::Frame { peer, frame } => {
                 if let Some(at) = self.peer(peer) {
                     self.admission.members[at].heard = Instant::now();

@@ -55,7 +55,8 @@ impl Store {
         self.waiting.set(self.waiting.get() - bytes);
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether so much waits that nothing more is taken.
+    pub fn is_full(&self) -> bool {
         self.waiting.get() > WAITING_MAX
     }
 

@@ -277,10 +277,41 @@ impl SenderSession<'_> {
             packs,
         });
         self.admission.rendezvous.say(peer, join);
+        self.tell_peers(at);
         if self.root.is_some() && !is_told {
             self.admission.rendezvous.say(peer, self.end_message());
         }
         self.may_outpace(node);
+    }
+
+    /// Tells a late receiver, which has just joined the group, of receivers that serve. After the
+    /// stream it is told of none: the sender has time for it.
+    pub(super) fn tell_peers(&mut self, at: usize) {
+        if self.root.is_some() || self.packs.0 == 0 {
+            return;
+        }
+        let member = &mut self.admission.members[at];
+        let peers = self.offers.tell(member.peer);
+        member.has_peers = !peers.is_empty();
+        if member.has_peers {
+            let peers = ToReceiver::Peers { peers };
+            self.admission.rendezvous.say(member.peer, peers);
+        }
+    }
+
+    /// Whether a receiver that has everything stays, because it serves others.
+    pub(super) fn stays(&self, at: usize) -> bool {
+        let mut members = self.admission.members.iter();
+        let is_serving = self.offers.contains(self.admission.members[at].peer);
+        is_serving && members.any(|member| member.active())
+    }
+
+    /// Says goodbye to those that have served others until the end.
+    pub(super) fn dismiss_serving(&mut self) {
+        for peer in self.offers.take() {
+            self.admission.rendezvous.say(peer, ToReceiver::Bye);
+            self.admission.rendezvous.close(peer);
+        }
     }
 
     /// Notes which packs a receiver has that were announced before it was admitted. False if it may
@@ -294,6 +325,10 @@ impl SenderSession<'_> {
             return false;
         }
         member.has_said = !more;
+        // It gets on: receivers that serve have given it more.
+        if more && !runs.is_empty() {
+            member.asked = Some(Instant::now());
+        }
         if !more {
             member.asked = None;
             let lacking = self.catch_up.lacking(&member.lacks);

@@ -11,8 +11,9 @@
 //!
 //! With P3's protocol ([`crate::ibrmp`]), another pair of loops runs between start and report.
 //!
-//! A receiver that comes late joins the group from the next pack on. After the stream the sender
-//! sends the packs again that receivers lack.
+//! A receiver that comes late joins the group from the next pack on. While the stream runs, it gets
+//! what it has missed from receivers that serve. After the stream the sender sends the packs again
+//! that receivers lack.
 
 mod admission;
 mod authentication;
@@ -32,12 +33,15 @@ mod joining;
 mod late;
 mod listening;
 mod objections;
+mod offers;
 mod pack_table;
+mod peers;
 mod plan;
 mod receiver;
 mod receiver_driver;
 mod receiver_errors;
 mod receiver_late;
+mod receiver_requests;
 mod receiver_session;
 mod receiver_table;
 mod refusals;
@@ -46,8 +50,11 @@ mod seats;
 mod sender;
 mod sender_progress;
 mod sender_session;
+mod serving;
 mod slow;
 mod start_check;
+mod stored_headers;
+mod stored_packs;
 mod storing;
 mod telling;
 mod trouble;

@@ -128,6 +128,15 @@ impl PackTable {
         runs
     }
 
+    /// Numbers of packs before number `end` that are lacking.
+    pub fn lacking(&self, end: u32) -> impl Iterator<Item = u32> + '_ {
+        let all = self.first.iter().chain(&self.later);
+        let lacking = (0..end)
+            .zip(all)
+            .filter(|(_, (_, pack))| *pack == Pack::Lacking);
+        lacking.map(|(number, _)| number)
+    }
+
     /// BLAKE3 of the hashes of all packs, in hexadecimal.
     pub fn root(&self) -> String {
         let mut hasher = blake3::Hasher::new();
@@ -175,6 +184,7 @@ mod tests {
         assert_eq!((table.here(), table.bytes()), (3, 30));
         assert_eq!(table.runs(5), [(0, 1), (3, 4)]);
         assert_eq!(table.runs(7), [(0, 1), (3, 4), (5, 7)]);
+        assert!(table.lacking(4).eq([1, 2]) && table.lacking(7).eq([1, 2, 4]));
         for number in [1, 2, 4] {
             table.set(number, Pack::Coming);
         }

@@ -15,6 +15,7 @@ use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::ibrmp;
 use crate::object::check_space;
+use crate::setting::SERVE;
 use crate::text::escaped;
 use crate::waker::Waker;
 
@@ -80,7 +81,14 @@ fn take_part(
     let group = joined.start.group.clone();
     tell(RecvEvent::Started { group });
     if joined.start.scheme == ibrmp::NAME {
+        if options.serve {
+            return Err(Error::Usage(format!(
+                "the sender has chosen the scheme {}, in which receivers do not know each other, \
+                 so none can serve others ({SERVE})",
+                ibrmp::NAME
+            )));
+        }
         return ibrmp_receiver::run(control, joined, is_found, options, waker, tell);
     }
-    ReceiverSession::new(control, joined, options, waker, tell)?.run()
+    ReceiverSession::new(control, joined, options, is_found, waker, tell)?.run()
 }

@@ -1,18 +1,22 @@
 //! A receiver that comes late, or was demoted: how its session joins the group and learns what it
 //! lacks (spec 5.10).
 
+use std::time::Instant;
+
 use fabricast_proto::{Admission, Command, Seq, Slot};
 
 use super::catching_up::Next;
 use super::events::RecvEvent;
 use super::pack_table;
+use super::peers::{Come, Peers};
 use super::receiver_driver::join_address;
 use super::receiver_errors::{refused, strange, strange_packs};
 use super::receiver_session::ReceiverSession;
 use super::{ADDRESS, ALL, ROOT};
-use crate::bootstrap::message::{Join, ToSender};
+use crate::bootstrap::message::{Join, Serving, ToSender};
 use crate::error::Error;
 use crate::object::PackRecord;
+use crate::text::escaped;
 
 impl ReceiverSession<'_> {
     /// Joins the group, from the next pack on.
@@ -66,18 +70,84 @@ impl ReceiverSession<'_> {
         Ok(())
     }
 
+    /// Connects to the receivers that serve, as the sender has told. A sender that was found by its
+    /// announcement may be anybody: it could turn this receiver on third hosts.
+    pub(super) fn told_peers(&mut self, peers: &[Serving]) -> Result<(), Error> {
+        if !self.catching_up.lists_packs() || self.peers.is_some() {
+            return Err(strange());
+        }
+        if !self.is_found {
+            let local = self.control.local();
+            let local = local.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
+            self.peers = Some(Peers::connect(peers, local, &self.waker));
+        }
+        Ok(())
+    }
+
     /// Goes on with joining.
     pub(super) fn catch_up(&mut self) -> Result<(), Error> {
+        self.take_from_peers()?;
         let is_repairing = self.repair.is_some();
-        match self.catching_up.next(&mut self.packs, is_repairing)? {
+        let has_peers = self.peers.is_some();
+        let next = self
+            .catching_up
+            .next(&mut self.packs, is_repairing, has_peers)?;
+        match next {
             None => {}
             Some(Next::List(need)) => self.say(&ToSender::Need(need))?,
             Some(Next::Page(number, pack, hash)) => self.storing.arrived(number, pack, hash),
+            Some(Next::Ask(messages, packs)) => {
+                messages.iter().try_for_each(|has| self.say(has))?;
+                if let Some(peers) = &mut self.peers {
+                    peers.want(self.packs.lacking(packs));
+                    self.fresh = true;
+                }
+            }
             Some(Next::Has(messages, event)) => {
                 (self.tell)(event);
                 messages.iter().try_for_each(|has| self.say(has))?;
             }
         }
+        Ok(())
+    }
+
+    /// Stores what peers have given, and requests more of them. Parts with them when they have
+    /// nothing more, and when all packs have been announced.
+    fn take_from_peers(&mut self) -> Result<(), Error> {
+        let Some(mut peers) = self.peers.take() else {
+            return Ok(());
+        };
+        while let Some(come) = peers.come() {
+            match come {
+                Come::Pack(number, pack, hash) => {
+                    self.progress.0 = Instant::now();
+                    self.statistics.peer_bytes += pack.bytes.len() as u64;
+                    self.packs.set(number, pack_table::Pack::Coming);
+                    let hash = blake3::Hash::from(hash).to_hex().to_string();
+                    self.storing.arrived(number, pack, hash);
+                    let (runs, more) = (vec![(number, number + 1)], true);
+                    self.say(&ToSender::Has { runs, more })?;
+                }
+                Come::Left(peer, reason) => {
+                    let reason = escaped(&reason).into_owned();
+                    (self.tell)(RecvEvent::PeerLeft { peer, reason });
+                }
+            }
+        }
+        // The sender has time now for what is lacking.
+        if self.end.is_some() {
+            return Ok(());
+        }
+        peers.arrived(self.driver.node().counters().received);
+        if self.catching_up.asks_peers() {
+            if !self.store.is_full() {
+                peers.request(&mut self.packs);
+            }
+            if peers.is_done() {
+                return Ok(());
+            }
+        }
+        self.peers = Some(peers);
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, Event, NodeId, OpId, Refused};
@@ -12,8 +14,11 @@ use super::events::{RecvEvent, RecvReport, State};
 use super::incoming::{self, Incoming, Store};
 use super::joining::Joined;
 use super::pack_table::{self, PackTable};
+use super::peers::Peers;
 use super::receiver_driver;
 use super::receiver_errors::{refused, silence, strange, surprise};
+use super::serving::Serving;
+use super::stored_headers::StoredHeaders;
 use super::storing::{Finished, Limits, Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
@@ -44,8 +49,9 @@ enum Phase {
     Receiving,
     /// All packs are stored. The receiver proves that to the sender, and ends the set.
     Storing,
-    /// The set is safe. The receiver waits for the sender's `Bye`, at most until this time.
-    Leaving(Instant),
+    /// The set is safe. The receiver waits for the sender's `Bye`, at most until this time. `None`:
+    /// it serves for as long as the transfer lasts.
+    Leaving(Option<Instant>),
 }
 
 /// A pack that is posted.
@@ -57,7 +63,7 @@ pub(super) struct Posted {
 
 /// A receiver, once the transfer has started.
 pub struct ReceiverSession<'a> {
-    control: &'a mut Control,
+    pub(super) control: &'a mut Control,
     pub(super) driver: RecvDriver,
     pub(super) storing: Storing,
     pub(super) options: &'a RecvOptions,
@@ -73,7 +79,7 @@ pub struct ReceiverSession<'a> {
     /// Packs that have been copied, because other receivers may still need them from the core, and
     /// their bytes.
     pub(super) lent: Vec<(OpId, u64)>,
-    store: Rc<Store>,
+    pub(super) store: Rc<Store>,
     pub(super) packs: PackTable,
     /// Number of packs that are proven.
     proven: usize,
@@ -88,10 +94,17 @@ pub struct ReceiverSession<'a> {
     pub(super) group: (Option<GroupAddress>, bool),
     /// The key of the challenge by which this receiver proves to the sender that the set is here,
     /// once all packs are announced.
-    end: Option<[u8; 32]>,
+    pub(super) end: Option<[u8; 32]>,
+    /// The receivers that serve, of which this one gets what it lacks.
+    pub(super) peers: Option<Peers>,
+    /// The late receivers that this one serves, if its user wants that.
+    serving: Option<Serving>,
+    /// Whether the sender was found by its announcement, and may be anybody.
+    pub(super) is_found: bool,
+    pub(super) waker: Waker,
     /// The damaged pack that is repaired.
     pub(super) repair: Option<BlockRepair>,
-    unanswered: Unanswered,
+    pub(super) unanswered: Unanswered,
     node: NodeId,
     phase: Phase,
     /// Whether everything has arrived, and the user knows.
@@ -100,25 +113,23 @@ pub struct ReceiverSession<'a> {
     is_dry_run_over: bool,
     /// Number of entries that were deleted.
     deleted: u64,
-    /// The entries that were received.
-    manifest: Manifest,
     /// Number of devices and FIFOs that were not made.
     special: u64,
     /// Files that the sender could not read.
     failed: Vec<PathBuf>,
-    statistics: ReceiverStatistics,
+    pub(super) statistics: ReceiverStatistics,
     /// When data last arrived, and how many packets had arrived by then.
-    progress: (Instant, u64),
+    pub(super) progress: (Instant, u64),
     worked: Instant,
     /// Bytes of files that were copied from others.
     copied: u64,
     ticked: Instant,
     seconds: f64,
-    fresh: bool,
+    pub(super) fresh: bool,
     /// Whether the sender has said goodbye, or is gone.
     dismissed: bool,
     /// Why the connection to the sender is lost, if the receiver may finish without the sender.
-    lost: Option<Error>,
+    pub(super) lost: Option<Error>,
     /// Number of data packets received by the last pause.
     received: u64,
 }
@@ -129,6 +140,7 @@ impl<'a> ReceiverSession<'a> {
         control: &'a mut Control,
         joined: Joined,
         options: &'a RecvOptions,
+        is_found: bool,
         waker: &Waker,
         tell: &'a mut dyn FnMut(RecvEvent),
     ) -> Result<ReceiverSession<'a>, Error> {
@@ -155,14 +167,20 @@ impl<'a> ReceiverSession<'a> {
             max_size: options.max_size,
             reserve: options.makes_files().then_some(options.reserve),
         };
+        let headers = options.serve.then(Arc::<StoredHeaders>::default);
         let storing = Storing::start(
-            (target, &kept),
+            (target, &kept, headers.clone()),
             &welcome,
             limits,
             damage,
             store.clone(),
             waker.clone(),
         );
+        let serving = headers.map(|headers| {
+            let files = storing.read_back();
+            Serving::open(control, &welcome, headers, files, waker)
+        });
+        let serving = serving.transpose()?;
         Ok(ReceiverSession {
             control,
             driver,
@@ -184,6 +202,10 @@ impl<'a> ReceiverSession<'a> {
             payload_size,
             group: (start.group, false),
             end: None,
+            peers: None,
+            serving,
+            is_found,
+            waker: waker.clone(),
             repair: None,
             unanswered: Unanswered::default(),
             node: NodeId(welcome.node),
@@ -191,7 +213,6 @@ impl<'a> ReceiverSession<'a> {
             is_here: false,
             is_dry_run_over: false,
             deleted: 0,
-            manifest: Manifest::default(),
             special: 0,
             failed: Vec::new(),
             statistics: ReceiverStatistics::default(),
@@ -218,13 +239,16 @@ impl<'a> ReceiverSession<'a> {
                 self.noticed(event)?;
             }
             self.serves();
+            if let Some(serving) = &mut self.serving {
+                serving.turn();
+            }
             // One message in each step: `heard` sets `fresh`, and the data go on in between.
             if let Some(heard) = self.control.hear()
                 && self.heard(heard)?
             {
                 return Ok(self.report());
             }
-            check(&self.options.interrupt)?;
+            self.check_interrupt()?;
             if self.advance()? || self.is_dry_run_over {
                 return Ok(self.report());
             }
@@ -407,9 +431,21 @@ impl<'a> ReceiverSession<'a> {
         self.end.is_some() && self.packs.is_whole() && self.proven == self.packs.len()
     }
 
-    /// Whether every byte of every pack has arrived.
+    /// Whether every byte of every pack has arrived, and the sender knows that none is lacking.
     fn is_whole(&self) -> bool {
-        self.end.is_some() && self.posted.is_empty() && self.packs.is_whole()
+        let is_inside = self.catching_up.is_inside();
+        self.end.is_some() && is_inside && self.posted.is_empty() && self.packs.is_whole()
+    }
+
+    /// An interruption gives the transfer up, unless this receiver only serves any more.
+    fn check_interrupt(&mut self) -> Result<(), Error> {
+        match self.phase {
+            Phase::Leaving(None) if self.options.interrupt.load(Ordering::Relaxed) => {
+                self.dismissed = true;
+                Ok(())
+            }
+            _ => check(&self.options.interrupt),
+        }
     }
 
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
@@ -443,6 +479,7 @@ impl<'a> ReceiverSession<'a> {
             Heard::Message(ToReceiver::Join(join)) if self.catching_up.is_outside() => {
                 self.join(join)?;
             }
+            Heard::Message(ToReceiver::Peers { peers }) => self.told_peers(&peers)?,
             Heard::Message(ToReceiver::Demoted) if self.catching_up.is_inside() => {
                 self.leave_group()?;
             }
@@ -493,7 +530,7 @@ impl<'a> ReceiverSession<'a> {
     /// other receivers may still need it, for at most [`FAREWELL`].
     fn may_leave(&mut self) -> bool {
         if !std::mem::replace(&mut self.dismissed, true) {
-            self.phase = Phase::Leaving(Instant::now() + FAREWELL);
+            self.phase = Phase::Leaving(Some(Instant::now() + FAREWELL));
         }
         !self.serves()
     }
@@ -523,47 +560,10 @@ impl<'a> ReceiverSession<'a> {
             }
             Phase::Storing => Ok(false),
             Phase::Leaving(until) => {
-                let over = Instant::now() >= until;
+                let over = until.is_some_and(|until| Instant::now() >= until);
                 Ok(over || self.dismissed && !self.serves())
             }
         }
-    }
-
-    /// Requests what is damaged, or stores the pack if everything is proven. The answer to a list
-    /// comes first.
-    pub(super) fn ask(&mut self) -> Result<(), Error> {
-        while !self.catching_up.lists()
-            && let Some(repair) = &mut self.repair
-        {
-            if repair.is_done() {
-                self.statistics.mended += repair.mended;
-                self.statistics.mended_bytes += repair.bytes;
-                let done = self.repair.take().and_then(BlockRepair::into_pack);
-                if let Some((pack, header)) = done {
-                    self.storing.mended(pack, header);
-                }
-                return Ok(());
-            }
-            // Only the sender has what is missing.
-            if let Some(why) = self.lost.take() {
-                return Err(why);
-            }
-            match repair.ask() {
-                Some(need) => self.say(&need)?,
-                None => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes bytes that this receiver has requested.
-    fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.progress.0 = Instant::now();
-        let Some(repair) = &mut self.repair else {
-            return Err(strange());
-        };
-        repair.take(bytes).unwrap_or_else(|| Err(strange()))?;
-        self.ask()
     }
 
     /// Whether packs are stored in their order alone.
@@ -583,13 +583,17 @@ impl<'a> ReceiverSession<'a> {
 
     /// Tells the sender that the set is stored.
     fn safe(&mut self, finished: Finished) {
-        (self.failed, self.manifest) = (finished.failed, finished.manifest);
+        self.failed = finished.failed;
         self.len = Some(finished.len);
         (self.deleted, self.special) = (finished.deleted, finished.special);
-        self.phase = Phase::Leaving(Instant::now() + FAREWELL);
+        let is_serving = self.serving.is_some() && self.lost.is_none();
+        self.phase = Phase::Leaving((!is_serving).then(|| Instant::now() + FAREWELL));
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
         let statistics = self.statistics;
+        if is_serving {
+            (self.tell)(RecvEvent::Serving);
+        }
         // The set is safe, whether the sender learns that or not.
         match self.lost {
             Some(_) => self.dismissed = true,
@@ -639,10 +643,11 @@ impl<'a> ReceiverSession<'a> {
                 if self.is_here {
                     self.work(now)?;
                 }
+                let got = self.driver.counters().written + self.statistics.peer_bytes;
+                let here = self.kept.bytes + got;
                 (self.tell)(RecvEvent::Progress {
                     seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: (self.kept.bytes + self.driver.counters().written)
-                        .min(self.len.unwrap_or(u64::MAX)),
+                    placed: here.min(self.len.unwrap_or(u64::MAX)),
                     len: self.len,
                 });
             }
@@ -650,15 +655,6 @@ impl<'a> ReceiverSession<'a> {
             Phase::Leaving(_) => {}
         }
         Ok(())
-    }
-
-    /// Reports receivers that do not answer at the address that the sender told. For each `Ask` of
-    /// the sender, such a receiver may be asked once more.
-    fn ask_for_questions(&mut self, now: Instant) -> Result<(), Error> {
-        let silent = self.driver.net().unanswered();
-        let due = self.unanswered.due(silent, now);
-        let mut reports = due.map(|node| ToSender::Unanswered { node: node.0 });
-        reports.try_for_each(|report| self.say(&report))
     }
 
     /// Tells the sender, once in [`WORKING`], that this receiver is at work.
@@ -672,6 +668,10 @@ impl<'a> ReceiverSession<'a> {
     }
 
     fn report(&mut self) -> RecvReport {
+        let manifest = match self.phase {
+            Phase::Leaving(_) => self.storing.take_manifest(),
+            Phase::Receiving | Phase::Storing => Manifest::default(),
+        };
         self.count();
         RecvReport {
             messages: None,
@@ -685,7 +685,7 @@ impl<'a> ReceiverSession<'a> {
             len: self.len.unwrap_or(0),
             root: self.packs.root(),
             deleted: self.deleted,
-            manifest: std::mem::take(&mut self.manifest),
+            manifest,
             special: self.special,
             failed: self
                 .failed

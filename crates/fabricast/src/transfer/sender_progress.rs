@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::ALL;
-use super::events::{Part, SendReport, Traffic};
+use fabricast_proto::NodeId;
 
-use super::sender_session::SenderSession;
+use super::ALL;
+use super::events::{Part, SendEvent, SendReport, Traffic};
+
+use super::sender_session::{Phase, SenderSession};
 use super::telling::Sent;
 use crate::net::Net;
+use crate::setting::PATIENCE;
 use crate::transport::Transport;
+
+/// How long receivers may answer no probe until the sender names them, because all wait for them.
+const TELL_UNANSWERED: Duration = Duration::from_secs(2);
 
 impl SenderSession<'_> {
     /// Asks the core how far each receiver is.
@@ -87,6 +93,31 @@ impl SenderSession<'_> {
                 injected: faults.send_lost + faults.receive_lost,
             },
             ..self.admission.report()
+        }
+    }
+
+    /// Tells, once, which receivers answer no probe while all wait for them.
+    pub(super) fn tell_unanswered(&mut self, now: Instant) {
+        let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
+        let Phase::Proving(since) = &mut self.phase else {
+            return;
+        };
+        if since.take_if(late).is_none() {
+            return;
+        }
+        let silent: Vec<NodeId> = self.driver.node().unanswered(ALL).collect();
+        let members = silent.into_iter().filter_map(|node| self.member(node));
+        let members = members.map(|at| self.admission.members[at].name());
+        match &members.collect::<Vec<_>>()[..] {
+            [] => {}
+            [first, rest @ ..] => {
+                let who = match rest.len() {
+                    0 => format!("{first}, which has"),
+                    n => format!("{first} and {n} more, which have"),
+                };
+                let text = format!("waiting for {who} answered no datagram yet ({PATIENCE})");
+                (self.tell)(SendEvent::Notice { text });
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 use super::admission::Admission;
 use super::catch_up::CatchUp;
 use super::events::{By, FileFailure, Part, SendEvent, State};
+use super::offers::Offers;
 use super::plan::Plan;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
 use super::slow::{Streamed, eviction, too_slow};
@@ -20,15 +21,13 @@ use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::pack::{PACK_MAX, Pack};
 use crate::object::{Memory, Object, PackIndex, PackRecord, Packed, Packer, Secret, SourceSet};
-use crate::setting::{DATAGRAM, PATIENCE};
+use crate::setting::DATAGRAM;
 use crate::text::{ToldPath, shown};
 use crate::waker::Waker;
 
 /// How long the sender tries multicast before a receiver counts as not reached by it. The sender
 /// tries unicast at least as long.
 const PROVE: Duration = Duration::from_secs(1);
-/// How long receivers may answer no probe until the sender names them, because all wait for them.
-const TELL_UNANSWERED: Duration = Duration::from_secs(2);
 /// Bytes in the core that were never sent, above which it gets no more. At 10 Gbit/s it has sent
 /// them in 3 ms, and one step takes far less.
 const UNSENT: u64 = 4 << 20;
@@ -40,7 +39,7 @@ const HEARD: usize = 256;
 
 /// Phase of the sender.
 #[derive(PartialEq)]
-enum Phase {
+pub(super) enum Phase {
     /// Receivers join and post, since this time.
     Joining(Instant),
     /// Probes find out how receivers are reached, since this time. `None` once the sender has told
@@ -63,7 +62,7 @@ pub struct SenderSession<'a> {
     pub(super) options: &'a SendOptions,
     pub(super) tell: &'a mut dyn FnMut(SendEvent),
     pub(super) clock: Clock,
-    phase: Phase,
+    pub(super) phase: Phase,
     /// Operations whose packs the driver has.
     under_way: Vec<OpId>,
     /// Bytes of these packs.
@@ -72,6 +71,8 @@ pub struct SenderSession<'a> {
     pub(super) packs: (u32, u64),
     /// Packs that are sent again.
     pub(super) catch_up: CatchUp,
+    /// The receivers that serve others.
+    pub(super) offers: Offers,
     /// Hashes the hashes of all packs.
     hasher: blake3::Hasher,
     pub(super) root: Option<String>,
@@ -112,6 +113,7 @@ impl<'a> SenderSession<'a> {
             packer: Packer::start(set.clone(), waker.clone()),
             set,
             catch_up: CatchUp::new(index.clone(), waker),
+            offers: Offers::default(),
             index,
             plan,
             options,
@@ -173,6 +175,7 @@ impl<'a> SenderSession<'a> {
                 rest(&mut self.driver, step.wake, now)?;
             }
         }
+        self.dismiss_serving();
         self.progress();
         Ok(())
     }
@@ -500,6 +503,7 @@ impl<'a> SenderSession<'a> {
             }
             bootstrap::Event::Pending(n) => self.admission.pending = n,
             bootstrap::Event::Lost { peer, reason } => {
+                self.offers.remove(peer);
                 if let Some(at) = self.peer(peer) {
                     self.fail(at, State::Lost, exit::PEER_LOST, reason);
                 }
@@ -509,8 +513,8 @@ impl<'a> SenderSession<'a> {
                     self.said(at, message);
                 }
             }
-            // No receiver has a reliable channel here.
-            bootstrap::Event::Frame { .. } => {}
+            // No receiver has a reliable channel here, and none is a guest.
+            bootstrap::Event::Frame { .. } | bootstrap::Event::Guest(_) => {}
         }
         Ok(())
     }
@@ -528,6 +532,8 @@ impl<'a> SenderSession<'a> {
                 }
                 self.fresh = true;
             }
+            (ToSender::Serves { port, ticket }, Stage::Receiving)
+                if self.offers.add(member.peer, member.address, port, ticket) => {}
             (ToSender::Has { runs, more }, Stage::Receiving) => {
                 if !self.has(at, &runs, more) {
                     let reason = ToSender::Has { runs, more }.out_of_turn();
@@ -588,7 +594,11 @@ impl<'a> SenderSession<'a> {
     fn complete(&mut self, at: usize, state: State) {
         let seconds = self.clock.0.elapsed().as_secs_f64();
         self.over(at, state, None);
-        (self.tell)(self.admission.part(at, seconds));
+        let event = match self.stays(at) {
+            true => self.admission.completed(at, seconds),
+            false => self.admission.part(at, seconds),
+        };
+        (self.tell)(event);
     }
 
     /// Drops the packs of a stream that every receiver has proven.
@@ -617,6 +627,8 @@ impl<'a> SenderSession<'a> {
         if state.is_complete() {
             self.last = seconds;
             member.placed = self.set.known_len().unwrap_or(member.placed);
+        } else {
+            self.offers.remove(member.peer);
         }
         member.stage = Stage::Over {
             state,
@@ -670,30 +682,5 @@ impl<'a> SenderSession<'a> {
             (self.tell)(SendEvent::Notice { text });
         }
         self.progress();
-    }
-
-    /// Tells, once, which receivers answer no probe while all wait for them.
-    fn tell_unanswered(&mut self, now: Instant) {
-        let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
-        let Phase::Proving(since) = &mut self.phase else {
-            return;
-        };
-        if since.take_if(late).is_none() {
-            return;
-        }
-        let silent: Vec<NodeId> = self.driver.node().unanswered(ALL).collect();
-        let members = silent.into_iter().filter_map(|node| self.member(node));
-        let members = members.map(|at| self.admission.members[at].name());
-        match &members.collect::<Vec<_>>()[..] {
-            [] => {}
-            [first, rest @ ..] => {
-                let who = match rest.len() {
-                    0 => format!("{first}, which has"),
-                    n => format!("{first} and {n} more, which have"),
-                };
-                let text = format!("waiting for {who} answered no datagram yet ({PATIENCE})");
-                (self.tell)(SendEvent::Notice { text });
-            }
-        }
     }
 }

@@ -8,17 +8,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::block_repair::BlockRepair;
 use super::incoming::Store;
+use super::stored_headers::StoredHeaders;
 use crate::bootstrap::message::Welcome;
 use crate::error::Error;
 use crate::object::manifest::Manifest;
-use crate::object::pack::{Content, Header, Pack, Piece};
+use crate::object::pack::{Content, Header, Pack, Piece, Span};
 use crate::object::{BLOCK, HASH, Kept, Target, check_space};
 use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
@@ -34,6 +35,35 @@ enum Job {
     /// Every pack is stored: proves that to the sender as this node, by the challenge with this
     /// key, and ends the set.
     Finish([u8; 32], u32),
+    /// Bytes of files that are stored are to be read back, for another thread.
+    ReadBack(Vec<Span>, Sender<Option<Vec<u8>>>),
+    /// The set has ended: the entries that files and directories were made of are wanted.
+    Manifest(Sender<Manifest>),
+}
+
+/// The way for jobs to the thread; `None` once nobody waits for it any more.
+type Jobs = Arc<Mutex<Option<Sender<Job>>>>;
+
+fn give(jobs: &Jobs, job: Job) {
+    if let Some(jobs) = &*jobs.lock().unwrap_or_else(PoisonError::into_inner) {
+        // The thread has ended only after an error, which has been told.
+        let _ = jobs.send(job);
+    }
+}
+
+/// Reads back what the thread has stored, for other threads. What waits to be stored comes first,
+/// so no reader holds the transfer up.
+pub struct ReadBack(Jobs);
+
+impl ReadBack {
+    /// The bytes of these spans, one behind the other, as the files hold them now. `None` if they
+    /// cannot be read, or the thread has ended. Blocks until the thread has done what it was given
+    /// before.
+    pub fn read(&self, spans: Vec<Span>) -> Option<Vec<u8>> {
+        let (answer, answered) = channel();
+        give(&self.0, Job::ReadBack(spans, answer));
+        answered.recv().ok().flatten()
+    }
 }
 
 /// What the thread has done.
@@ -68,8 +98,6 @@ pub struct Finished {
     pub deleted: u64,
     /// Number of devices and FIFOs that were not made.
     pub special: u64,
-    /// The entries that files and directories were made of.
-    pub manifest: Manifest,
 }
 
 /// How much a set may have of which that is not known before: a stream, and copies of files.
@@ -88,7 +116,7 @@ type Done = (Stored, Vec<u8>);
 /// The protocol's end of the thread. Dropping it ends the thread after the present job, and waits
 /// for that: files without a name of their own go with the thread.
 pub struct Storing {
-    jobs: Option<Sender<Job>>,
+    jobs: Jobs,
     done: Receiver<Done>,
     thread: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
@@ -106,10 +134,11 @@ pub struct Storing {
 }
 
 impl Storing {
-    /// Starts the thread; it wakes `waker` after each job. `damage`: damages every n-th block of
+    /// Starts the thread; it wakes `waker` after each job. `headers`: takes those of packs that are
+    /// stored. `damage`: damages every n-th block of
     /// the files, to test repairs; 0: none.
     pub fn start(
-        (target, kept): (Target, &Kept),
+        (target, kept, headers): (Target, &Kept, Option<Arc<StoredHeaders>>),
         welcome: &Welcome,
         limits: Limits,
         damage: u64,
@@ -126,6 +155,7 @@ impl Storing {
         let over = is_over.clone();
         let mut work = Work {
             target,
+            headers,
             limits,
             rest: welcome.len.unwrap_or(0).saturating_sub(kept.allocated),
             offered: Offered {
@@ -165,7 +195,7 @@ impl Storing {
             })
             .expect("the system gives us a thread");
         Storing {
-            jobs: Some(jobs),
+            jobs: Arc::new(Mutex::new(Some(jobs))),
             done,
             // One that writes to a pipe may wait for its reader, and leaves nothing behind.
             thread: (!is_stream).then_some(thread),
@@ -181,10 +211,20 @@ impl Storing {
     /// Gives the thread a job.
     fn give(&mut self, job: Job) {
         self.waiting += 1;
-        if let Some(jobs) = &self.jobs {
-            // The thread has ended only after an error, which has been told.
-            let _ = jobs.send(job);
-        }
+        give(&self.jobs, job);
+    }
+
+    /// What reads back stored bytes, for other threads.
+    pub fn read_back(&self) -> ReadBack {
+        ReadBack(self.jobs.clone())
+    }
+
+    /// The entries that files and directories were made of, once the set is complete; elsewhere
+    /// none. Blocks until the thread has done what it was given before.
+    pub fn take_manifest(&self) -> Manifest {
+        let (answer, answered) = channel();
+        give(&self.jobs, Job::Manifest(answer));
+        answered.recv().unwrap_or_default()
     }
 
     /// Takes a pack that has arrived. `hash`: the hash of its header as the sender told it.
@@ -261,7 +301,7 @@ impl Storing {
 impl Drop for Storing {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
-        self.jobs = None;
+        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
         if let Some(thread) = self.thread.take() {
             // It has panicked at worst, and then the panic has been printed.
             let _ = thread.join();
@@ -286,6 +326,8 @@ struct Offered {
 /// The thread's part.
 struct Work {
     target: Target,
+    /// The headers of the packs that are stored, if others may get them.
+    headers: Option<Arc<StoredHeaders>>,
     /// How much the set may have.
     limits: Limits,
     /// Bytes of the set that are not here from an earlier run.
@@ -312,7 +354,10 @@ impl Work {
         match job {
             Job::Arrived(number, pack, hash) => self.behind.push_back((number, pack, hash)),
             Job::Keep(number, hash) => {
-                self.target.keep(&hash)?;
+                if let (Some(header), Some(headers)) = (self.target.keep(&hash)?, &self.headers) {
+                    let len = header.payload_len();
+                    headers.add(number, &header.encode(), len);
+                }
                 tell(Stored::Proven, Vec::new());
                 tell(Stored::Pack(number), Vec::new());
             }
@@ -338,10 +383,12 @@ impl Work {
                     len: self.target.whole_len(),
                     deleted: self.target.deleted(),
                     special: self.target.special(),
-                    manifest: self.target.take_manifest(),
                 };
                 tell(Stored::Finished(finished), Vec::new());
             }
+            // Nobody may wait for the answer any more.
+            Job::ReadBack(spans, answer) => _ = answer.send(self.target.read_back(&spans)),
+            Job::Manifest(answer) => _ = answer.send(self.target.take_manifest()),
         }
         while !self.is_damaged
             && let Some((number, mut pack, hash)) = self.behind.pop_front()
@@ -405,6 +452,9 @@ impl Work {
                 self.check_limits(pieces)?;
                 let header = &pack.bytes[..pack.header];
                 self.target.write(header, pieces, pack.payload())?;
+                if let Some(headers) = &self.headers {
+                    headers.add(number, header, pack.payload().len());
+                }
             }
         }
         tell(Stored::Pack(number), pack.bytes);
@@ -475,6 +525,22 @@ fn is_final(error: &Error) -> bool {
 /// The error for a sender whose manifest is not that of its offer.
 fn contradiction() -> Error {
     Error::Integrity("the sender sends another set than it offered".into())
+}
+
+#[cfg(test)]
+impl ReadBack {
+    /// What a thread reads back that answers so.
+    pub fn answering(answer: impl Fn(&[Span]) -> Option<Vec<u8>> + Send + 'static) -> ReadBack {
+        let (jobs, to_do) = channel();
+        thread::spawn(move || {
+            for job in to_do {
+                if let Job::ReadBack(spans, to) = job {
+                    let _ = to.send(answer(&spans));
+                }
+            }
+        });
+        ReadBack(Arc::new(Mutex::new(Some(jobs))))
+    }
 }
 
 #[cfg(test)]

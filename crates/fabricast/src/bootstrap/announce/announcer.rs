@@ -202,7 +202,7 @@ mod tests {
             len: Some(u64::MAX),
             answers: None,
         };
-        let mut query = br#"{"fabricast": 7, "asks": 7}"#.to_vec();
+        let mut query = format!(r#"{{"fabricast": {VERSION}, "asks": 7}}"#).into_bytes();
         let from = |port| (Ipv4Addr::LOCALHOST, port).into();
         assert_eq!(answer(&what, &query, from(4000)), None);
         query.resize(QUERY, b' ');

@@ -7,10 +7,10 @@ use rustix::fs::{self as sys, SeekFrom};
 use rustix::io::Errno;
 
 use crate::object::HASH;
-use crate::object::pack::Piece;
+use crate::object::pack::Header;
 
-/// The packs that are kept, by the hash of their header.
-pub type KeptPacks = HashMap<[u8; HASH], Vec<Piece>>;
+/// The headers of the packs that are kept, by their hashes.
+pub type KeptPacks = HashMap<[u8; HASH], Header>;
 
 /// What of a set is on the disk already.
 #[derive(Clone, Default, Debug)]

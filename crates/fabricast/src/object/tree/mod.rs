@@ -18,6 +18,7 @@ mod naming;
 mod partial;
 mod places;
 mod ranges;
+mod read_back;
 mod received;
 mod replacing;
 mod resuming;
@@ -33,7 +34,6 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{Challenge, LEN_MAX, Secret, absurd, give_way};
+use super::{LEN_MAX, absurd, give_way};
 use crate::error::Error;
 use crate::text::shown;
 
@@ -633,42 +633,6 @@ impl Tree {
             }
         }
         Ok(())
-    }
-
-    /// Reads back the samples of the challenge with this key, and computes the secret from them.
-    /// Files that the sender could not read count as zeros.
-    pub fn answer(&mut self, key: [u8; 32]) -> Result<Secret, Error> {
-        self.name_held()?;
-        let challenge = match self.manifest.known_len() {
-            Some(len) => Challenge::new(key, len),
-            None => {
-                let mut challenge = Challenge::of_stream(key);
-                challenge.end(self.whole_len());
-                challenge
-            }
-        };
-        let mut samples = vec![0; challenge.bytes()];
-        let mut filled = 0;
-        for &(offset, len) in challenge.samples() {
-            let end = offset + len as u64;
-            let mut file = self.starts.partition_point(|start| *start <= offset) as u32 - 1;
-            while (file as usize) < self.starts.len() && self.starts[file as usize] < end {
-                let start = self.starts[file as usize];
-                let stop = start + self.len(file);
-                let (from, to) = (offset.max(start), end.min(stop));
-                if from < to && !self.failed.contains(&file) {
-                    let opened = File::from(self.beneath(file, OFlags::RDONLY)?);
-                    let at = filled + (from - offset) as usize;
-                    let place = &mut samples[at..at + (to - from) as usize];
-                    opened
-                        .read_exact_at(place, from - start)
-                        .map_err(|e| self.error(file, "reading back", e))?;
-                }
-                file += 1;
-            }
-            filled += len;
-        }
-        Ok(challenge.secret(&samples))
     }
 }
 

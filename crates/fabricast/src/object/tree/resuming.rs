@@ -64,7 +64,7 @@ impl Tree {
             {
                 kept.packs.insert(hash);
                 kept.bytes += len as u64;
-                self.kept.insert(hash, pieces.clone());
+                self.kept.insert(hash, header);
             }
             pack = journal.next();
         }
@@ -238,10 +238,16 @@ impl Tree {
     }
 
     /// Counts a pack that is kept as stored, since the sender has announced it. Completes the files
-    /// whose bytes are all there.
-    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<(), Error> {
-        for piece in self.kept.remove(hash).unwrap_or_default() {
-            let (Piece::Bytes { offset, .. } | Piece::Hole { offset, .. }) = piece else {
+    /// whose bytes are all there. Returns the header of the pack, if it has files.
+    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<Option<Header>, Error> {
+        let header = self.kept.remove(hash);
+        let content = header.as_ref().map(|header| &header.content);
+        let pieces = match content {
+            Some(Content::Pieces(pieces)) => &pieces[..],
+            _ => &[],
+        };
+        for piece in pieces {
+            let (Piece::Bytes { offset, .. } | Piece::Hole { offset, .. }) = *piece else {
                 continue;
             };
             let (file, end) = (piece.file(), offset + piece.size());
@@ -275,7 +281,8 @@ impl Tree {
                 .ok_or_else(overlap)?;
             self.complete(file)?;
         }
-        self.name_batch()
+        self.name_batch()?;
+        Ok(header)
     }
 
     /// Takes the name of a file away that an earlier run has made and that is not complete as the

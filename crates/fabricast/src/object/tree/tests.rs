@@ -6,9 +6,10 @@ pub mod recorder;
 mod resuming;
 mod staging;
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
 use super::*;
+use crate::object::Challenge;
 use crate::object::testing::{packs, pieces_of, scratch, set_of};
 
 /// A tree beneath `root`, which may replace files and waits for no disk.
@@ -209,6 +210,51 @@ fn packs_may_come_in_any_order() {
     tree.finish().unwrap();
     assert_eq!(names(&dir.join("d/d")), ["g"]);
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Wherever a file lies, what is stored of it can be read back.
+#[test]
+fn what_is_stored_is_read_back() {
+    for staged in [false, true] {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        if staged {
+            tree.resume(&blake3::hash(b"set"), &mut || Ok(())).unwrap();
+        }
+        tree.add_page(&two_files()).unwrap();
+        let whole: Vec<u8> = (0..110).collect();
+        let read = |tree: &Tree, file, offset: u64, len| {
+            let mut bytes = vec![0; len];
+            let read = tree.read_back(file, offset, &mut bytes);
+            read.map(|()| bytes).map_err(|e| e.to_string())
+        };
+        assert!(read(&tree, 1, 0, 1).is_err(), "nothing is there");
+        tree.write(&[piece(1, 60, 40, true)], &whole[60..100])
+            .unwrap();
+        assert!(tree.incomplete.contains_key(&1));
+        assert_eq!(read(&tree, 1, 70, 30).unwrap(), &whole[70..100]);
+        tree.write(&[piece(1, 0, 60, false), piece(2, 0, 10, true)], &{
+            let mut both = whole[..60].to_vec();
+            both.extend(&whole[100..]);
+            both
+        })
+        .unwrap();
+        assert_eq!(dir.join("d").exists(), !staged);
+        for is_over in [false, true] {
+            assert_eq!(read(&tree, 1, 0, 100).unwrap(), &whole[..100], "{is_over}");
+            assert_eq!(read(&tree, 2, 3, 7).unwrap(), &whole[103..]);
+            for (file, offset) in [(0, 0), (2, 5), (3, 0), (u32::MAX, 0)] {
+                assert!(read(&tree, file, offset, 7).is_err(), "{file} {offset}");
+            }
+            if !is_over {
+                tree.finish().unwrap();
+            }
+        }
+        std::fs::remove_file(dir.join("d/g")).unwrap();
+        assert!(read(&tree, 2, 0, 1).unwrap_err().contains("d/g"));
+        drop(tree);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,288 @@
+//! Receivers that serve: late ones get from them what they have missed, on the loopback.
+
+mod common;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use common::control::{Peer, able};
+use common::place::Loopback;
+use common::tree::{described, recv, send, tree};
+use common::{End, Flush, Run, SIZE, Scratch, receiver, same, steady};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// A tree of 35 MB, with everything that a tree may have.
+fn long_tree(dir: &Scratch) -> PathBuf {
+    let top = tree(dir);
+    std::fs::rename(dir.file("long", SIZE), top.join("long")).unwrap();
+    top
+}
+
+/// A sender of the tree, two receivers of which the first serves, and the place of the tree.
+struct Begun {
+    dir: Scratch,
+    top: PathBuf,
+    sender: Run,
+    address: String,
+    first: Run,
+    second: Run,
+}
+
+impl Begun {
+    fn new() -> Begun {
+        let dir = Scratch::new();
+        let top = long_tree(&dir);
+        let (sender, address) = send(&[&top], &["--rate", "8MB/s", "--min-receivers", "2"]);
+        let first = recv(&address, "first", &dir.path("first"), &["--serve"]);
+        let second = recv(&address, "second", &dir.path("second"), &[]);
+        Begun {
+            dir,
+            top,
+            sender,
+            address,
+            first,
+            second,
+        }
+    }
+
+    /// A late receiver.
+    fn late(&self, name: &str) -> Run {
+        recv(&self.address, name, &self.dir.path(name), &[])
+    }
+}
+
+/// Bytes that a receiver got from others, as it says, and as the sender says.
+fn from_peers(name: &str, here: &End, sent: &End) -> u64 {
+    let bytes = here.one("done")["tally"]["peer_bytes"].as_u64().unwrap();
+    assert_eq!(sent.result(name)["tally"]["peer_bytes"], bytes);
+    bytes
+}
+
+#[test]
+fn a_late_receiver_gets_what_it_has_missed_from_one_that_serves() {
+    let mut begun = Begun::new();
+    begun.sender.until_share_of("slowest", 20);
+    let mut late = begun.late("late");
+    let joined = late.until("joined", |_| true);
+    let missed = joined["packs"].as_u64().unwrap();
+    assert!(joined["lacking"].as_u64() < Some(missed - 1), "{joined}");
+    let late = late.end().expect(0);
+    let first = begun.first.end().expect(0);
+    let second = begun.second.end().expect(0);
+    let sent = begun.sender.end().expect(0);
+    for name in ["first", "second", "late"] {
+        let there = described(&begun.dir.path(name).join("tree"));
+        assert_eq!(there, described(&begun.top), "{name}");
+        assert_eq!(sent.result(name)["state"], "verified");
+    }
+    assert!(from_peers("late", &late, &sent) > 1 << 20);
+    assert_eq!(from_peers("second", &second, &sent), 0);
+    // It was there for others until the end.
+    assert_eq!(first.all("serving").count(), 1);
+    assert_eq!(late.all("serving").count(), 0);
+}
+
+/// One that has been killed, and hangs before that.
+#[test]
+fn one_that_hangs_and_is_killed_costs_the_late_receiver_nothing() {
+    let mut begun = Begun::new();
+    begun.sender.until_share_of("slowest", 20);
+    begun.first.signal(Signal::STOP);
+    let mut late = begun.late("late");
+    late.until("joined", |_| true);
+    begun.first.signal(Signal::KILL);
+    let late = late.end().expect(0);
+    begun.second.end().expect(0);
+    assert_eq!(late.one("done")["tally"]["peer_bytes"], 0);
+    let there = described(&begun.dir.path("late").join("tree"));
+    assert_eq!(there, described(&begun.top));
+    let sent = begun.sender.end().expect(4);
+    assert_eq!(sent.result("first")["state"], "lost");
+    assert_eq!(sent.result("late")["state"], "verified");
+}
+
+/// What somebody has changed in the meantime, the one that serves does not give.
+#[test]
+fn a_file_that_has_changed_since_is_not_given() {
+    let dir = Scratch::new();
+    let sources = [dir.file("a", 3_000_000), dir.file("long", SIZE)];
+    let each: Vec<&Path> = sources.iter().map(|path| &**path).collect();
+    let (mut sender, address) = send(&each, &["--rate", "8MB/s"]);
+    let first = recv(&address, "first", &dir.path("first"), &["--serve"]);
+    sender.until_share_of("slowest", 40);
+    let changed = dir.path("first").join("a");
+    std::fs::write(&changed, vec![7; 3_000_000]).unwrap();
+    let late = recv(&address, "late", &dir.path("late"), &[]);
+    let late = late.end().expect(0);
+    for source in &sources {
+        same(source, &dir.path("late").join(source.file_name().unwrap()));
+    }
+    assert_eq!(late.all("peer_left").count(), 0, "{late:#?}");
+    // Its own proof is wrong, and the sender says so.
+    first.end().expect(0);
+    let sent = sender.end().expect(4);
+    assert_eq!(sent.result("first")["state"], "failed");
+    assert!(from_peers("late", &late, &sent) > 1 << 20);
+}
+
+/// A late receiver by hand that is told of those that serve, where the first of these is, and its
+/// ticket.
+fn told(address: &str) -> (Peer, String, Value) {
+    let mut peer = Peer::hello(address, "peer", able());
+    peer.until("welcome");
+    peer.say(json!({"say": "prepared"}));
+    peer.until("start");
+    peer.say(json!({"say": "ready"}));
+    let told = peer.until("peers");
+    let serving = &told["peers"][0];
+    let at = serving["address"]["ip"].as_str().unwrap().to_owned();
+    let shows = json!({"say": "ticket", "ticket": serving["ticket"]});
+    (peer, at, shows)
+}
+
+/// A guest at this address, which shows this ticket.
+fn guest(at: &str, shows: &Value) -> Peer {
+    let mut guest = Peer::connect(at);
+    guest.say(shows.clone());
+    assert_eq!(guest.hear()["say"], "admitted");
+    guest
+}
+
+/// One that has everything serves on while another one has not, and its user may end it then.
+#[test]
+fn one_that_has_everything_serves_until_the_end_or_until_its_user_ends_it() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let flush = Flush::new(&dir);
+    let (mut sender, address) = common::sender(&source, &steady("2"));
+    let held = flush.held(&Loopback, &address, "held", &dir.path("held"));
+    let mut first = receiver(&address, "first", &dir.path("first"), &["--serve"]);
+    sender.until_share_of("slowest", 20);
+    let (peer, at, shows) = told(&address);
+    drop(peer);
+    let reached = flush.reached();
+    first.until("serving", |_| true);
+    sender.until("verified", |e| e["receiver"] == "first");
+    // The transfer goes on for others.
+    for _ in 0..5 {
+        sender.until("progress", |_| true);
+    }
+    drop(guest(&at, &shows));
+    first.signal(Signal::INT);
+    let first = first.end().expect(0);
+    assert_eq!(first.one("done")["state"], "verified");
+    drop(reached);
+    held.end().expect(0);
+    assert_eq!(sender.end().expect(4).result("first")["state"], "verified");
+}
+
+/// Without the number that the sender tells, nobody gets anything from a receiver that serves.
+#[test]
+fn a_client_without_the_ticket_gets_nothing() {
+    let mut begun = Begun::new();
+    begun.sender.until_share_of("slowest", 20);
+    let (member, at, shows) = told(&begun.address);
+    let need = json!({"say": "need", "pack": 1, "block": null});
+    let wrong = "5a".repeat(32);
+    let first = [
+        json!({"say": "ticket", "ticket": wrong}),
+        json!({"say": "ticket", "ticket": "short"}),
+        json!({"say": "serves", "port": 4000, "ticket": shows["ticket"]}),
+        need.clone(),
+    ];
+    for first in first {
+        let mut stranger = Peer::connect(&at);
+        stranger.say(first);
+        assert!(stranger.is_closed(), "it was told something");
+    }
+    assert!(Peer::hello(&at, "stranger", able()).is_closed());
+    // With the number, it gets what is there, and nothing else.
+    let mut guest = self::guest(&at, &shows);
+    guest.say(need.clone());
+    guest.say(json!({"say": "need", "pack": 4_000_000, "block": 15, "hash": wrong}));
+    assert_eq!([guest.bulk(), guest.bulk()], [b"", b""]);
+    guest.say(json!({"say": "need", "pack": 0, "list": true}));
+    guest.refused("cannot have");
+    let mut talks = self::guest(&at, &shows);
+    talks.say(json!({"say": "working", "done": 1}));
+    assert!(talks.is_closed());
+    drop(member);
+    begun.first.end().expect(0);
+    begun.second.end().expect(0);
+    begun.sender.end().expect(4);
+}
+
+/// A receiver that says that it serves and lies is named, and left.
+#[test]
+fn one_that_lies_costs_the_late_receiver_nothing() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share(20);
+    let mut liar = Peer::hello(&address, "liar", able());
+    liar.until("welcome");
+    liar.say(json!({"say": "prepared"}));
+    liar.until("start");
+    liar.say(json!({"say": "ready"}));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ticket = "5a".repeat(32);
+    liar.say(json!({"say": "serves", "port": port, "ticket": ticket}));
+    liar.until("join");
+    let mut late = receiver(&address, "late", &dir.path("late"), &[]);
+    let mut guest = Peer::accept(&listener);
+    let shown = guest.hear();
+    assert_eq!(shown, json!({"say": "ticket", "ticket": ticket}));
+    guest.say(json!({"say": "admitted"}));
+    assert_eq!(guest.hear()["say"], "need");
+    guest.give(&[7; 57]);
+    let left = late.until("peer_left", |_| true);
+    let named = left["peer"].as_str().unwrap();
+    assert_eq!(named, listener.local_addr().unwrap().to_string());
+    assert!(guest.is_closed());
+    drop(liar);
+    late.end().expect(0);
+    same(&source, &dir.path("late"));
+    first.end().expect(0);
+    assert_eq!(sender.end().expect(4).result("liar")["state"], "lost");
+}
+
+/// What a receiver may say of itself: no port of a service, and once.
+#[test]
+fn one_that_offers_what_it_cannot_is_given_up() {
+    let ticket = "5a".repeat(32);
+    for ports in [&[80][..], &[4000, 4001]] {
+        let mut begun = Begun::new();
+        begun.sender.until_share_of("slowest", 5);
+        let (mut peer, ..) = told(&begun.address);
+        for port in ports {
+            peer.say(json!({"say": "serves", "port": port, "ticket": ticket}));
+        }
+        let why = peer.until("removed")["reason"].to_string();
+        assert!(why.contains("out of turn"), "{why}");
+        begun.first.signal(Signal::INT);
+        begun.second.signal(Signal::INT);
+        begun.sender.signal(Signal::INT);
+        begun.sender.end().expect(130);
+    }
+}
+
+#[test]
+fn one_that_keeps_no_files_cannot_serve() {
+    let dir = Scratch::new();
+    let to_pipe = Run::start(["recv", "-", "--from", "127.0.0.1:1", "--serve"]);
+    let end = to_pipe.end().expect(2);
+    assert!(end.stderr.contains("--serve"), "{}", end.stderr);
+    let discards = ["recv", "--discard", "--from", "127.0.0.1:1", "--serve"];
+    let end = Run::start(discards).end().expect(2);
+    assert!(end.stderr.contains("--discard"), "{}", end.stderr);
+    // By P3's protocol receivers do not know each other.
+    let source = dir.file("source", 100_000);
+    let (sender, address) = common::sender(&source, &["--no-announce", "--scheme", "ibrmp"]);
+    let end = receiver(&address, "x", &dir.path("x"), &["--serve"]).end();
+    let end = end.expect(2);
+    assert!(end.stderr.contains("ibrmp"), "{}", end.stderr);
+    sender.end().expect(4);
+}

@@ -1,0 +1,103 @@
+//! The receivers that serve, as their sender knows them (spec 5.15).
+
+use std::net::SocketAddr;
+
+use crate::bootstrap::message::{Serving, ToReceiver};
+use crate::bootstrap::{PORT_MIN, PeerKey, Ticket};
+use crate::transport::NodeAddress;
+
+/// A receiver that serves.
+struct Offer {
+    peer: PeerKey,
+    serving: Serving,
+    /// Late receivers that were told of it.
+    told: usize,
+}
+
+/// All receivers that serve and are there.
+#[derive(Default)]
+pub struct Offers(Vec<Offer>);
+
+impl Offers {
+    /// Notes what a receiver offers that connects from `from`: it can offer its own address alone.
+    /// False if it may not say that.
+    pub fn add(&mut self, peer: PeerKey, from: SocketAddr, port: u16, ticket: Ticket) -> bool {
+        if port < PORT_MIN || self.contains(peer) {
+            return false;
+        }
+        let mut address = from;
+        address.set_port(port);
+        let serving = Serving {
+            address: NodeAddress::from(address).for_others(),
+            ticket,
+        };
+        self.0.push(Offer {
+            peer,
+            serving,
+            told: 0,
+        });
+        true
+    }
+
+    /// Whether this receiver serves.
+    pub fn contains(&self, peer: PeerKey) -> bool {
+        self.0.iter().any(|offer| offer.peer == peer)
+    }
+
+    /// Notes that a receiver serves no more.
+    pub fn remove(&mut self, peer: PeerKey) {
+        self.0.retain(|offer| offer.peer != peer);
+    }
+
+    /// Forgets all. Returns their connections.
+    pub fn take(&mut self) -> impl Iterator<Item = PeerKey> + use<> {
+        std::mem::take(&mut self.0)
+            .into_iter()
+            .map(|offer| offer.peer)
+    }
+
+    /// Those that a late receiver is told of: others than itself, first those of which the fewest
+    /// were told.
+    pub fn tell(&mut self, late: PeerKey) -> Vec<Serving> {
+        let others = self.0.iter_mut().filter(|offer| offer.peer != late);
+        let mut others: Vec<&mut Offer> = others.collect();
+        others.sort_by_key(|offer| offer.told);
+        let told = others.into_iter().take(ToReceiver::PEERS_MAX);
+        told.map(|offer| {
+            offer.told += 1;
+            offer.serving
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receiver_offers_its_own_address_and_the_late_are_spread() {
+        let mut offers = Offers::default();
+        let from: SocketAddr = "10.0.0.7:5000".parse().unwrap();
+        let ticket = Ticket::random().unwrap();
+        let peer = PeerKey::numbered;
+        assert!(!offers.add(peer(1), from, 1023, ticket), "a service's port");
+        for n in 1..=6 {
+            assert!(offers.add(peer(n), from, 2000 + n as u16, ticket));
+        }
+        assert!(!offers.add(peer(1), from, 3000, ticket), "it has one");
+        let ports = |told: Vec<Serving>| -> Vec<u16> {
+            let at = told.iter().map(|serving| serving.address.ip().unwrap());
+            at.map(|at| {
+                assert_eq!(at.ip(), from.ip());
+                at.port()
+            })
+            .collect()
+        };
+        assert_eq!(ports(offers.tell(peer(1))), [2002, 2003, 2004, 2005]);
+        assert_eq!(ports(offers.tell(peer(9))), [2001, 2006, 2002, 2003]);
+        offers.remove(peer(2));
+        assert!(!offers.contains(peer(2)));
+        assert_eq!(ports(offers.tell(peer(9))), [2001, 2004, 2005, 2006]);
+    }
+}

@@ -1,0 +1,209 @@
+//! How a late receiver gets packs from receivers that serve, while the stream runs (spec 5.15).
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::pack_table::PackTable;
+use crate::bootstrap::message::{Serving, ToReceiver};
+use crate::bootstrap::{Fetched, Fetcher, PORT_MIN, Throttle};
+use crate::object::PackRecord;
+use crate::object::pack::Pack;
+use crate::waker::Waker;
+
+/// Packs that a peer may lack. One that lacks more is not asked any more: it is late, too.
+const LACKED_MAX: usize = 256;
+/// How often peers are asked again for what all of them lacked: it may have been under way to them.
+const AGAIN: u32 = 4;
+/// How long before that nothing is asked.
+const AGAIN_PAUSE: Duration = Duration::from_millis(500);
+
+/// A receiver that serves.
+struct Peer {
+    address: SocketAddr,
+    fetcher: Fetcher,
+    /// The pack that was requested last and has not come.
+    requested: Option<(u32, PackRecord)>,
+    /// Packs that it lacks.
+    lacks: BTreeSet<u32>,
+}
+
+/// What has come.
+pub enum Come {
+    /// A pack, which is proven, with its number and the hash of its header.
+    Pack(u32, Pack, [u8; 32]),
+    /// A peer is not asked any more, for this reason.
+    Left(SocketAddr, String),
+}
+
+/// The receivers that serve, and the packs that are wanted of them.
+pub struct Peers {
+    all: Vec<Peer>,
+    /// Packs that are lacking and are not requested.
+    wanted: BTreeSet<u32>,
+    /// Since when nothing was requested, and how often peers may still be asked again for what they
+    /// lacked.
+    again: (Instant, u32),
+    throttle: Arc<Throttle>,
+}
+
+/// The addresses that a sender may tell: those of the family that this receiver uses, but no
+/// services of hosts.
+fn address(serving: &Serving, local: SocketAddr) -> Option<SocketAddr> {
+    let mut address = serving.address.ip()?;
+    let ip = address.ip();
+    let is_sound = address.port() >= PORT_MIN
+        && ip.is_ipv4() == local.is_ipv4()
+        && !ip.is_multicast()
+        && !ip.is_unspecified();
+    // An address of the link has this host's number of the link.
+    if let (SocketAddr::V6(to), SocketAddr::V6(own)) = (&mut address, local) {
+        to.set_scope_id(own.scope_id());
+    }
+    is_sound.then_some(address)
+}
+
+impl Peers {
+    /// Connects to the receivers that the sender has told. `local`: this receiver's address on the
+    /// control connection.
+    pub fn connect(told: &[Serving], local: SocketAddr, waker: &Waker) -> Peers {
+        let throttle = Arc::<Throttle>::default();
+        let some = told.iter().take(ToReceiver::PEERS_MAX);
+        let peer = |serving: &Serving| {
+            let address = address(serving, local)?;
+            let (throttle, waker) = (throttle.clone(), waker.clone());
+            let fetcher = Fetcher::start(address, serving.ticket, throttle, waker).ok()?;
+            Some(Peer {
+                address,
+                fetcher,
+                requested: None,
+                lacks: BTreeSet::new(),
+            })
+        };
+        Peers {
+            all: some.filter_map(peer).collect(),
+            wanted: BTreeSet::new(),
+            again: (Instant::now(), AGAIN),
+            throttle,
+        }
+    }
+
+    /// Notes what is lacking.
+    pub fn want(&mut self, lacking: impl Iterator<Item = u32>) {
+        self.wanted = lacking.collect();
+    }
+
+    /// Notes how many packets of the stream have arrived, which must not become slower.
+    pub fn arrived(&self, packets: u64) {
+        self.throttle.arrived(packets);
+    }
+
+    /// Whether nothing comes any more.
+    pub fn is_done(&self) -> bool {
+        let is_over = self.wanted.is_empty() || self.again.1 == 0;
+        let asked = |peer: &Peer| peer.lacks.len() <= LACKED_MAX;
+        let is_idle = self.all.iter().all(|peer| peer.requested.is_none());
+        is_idle && (is_over || !self.all.iter().any(asked))
+    }
+
+    /// The pack that is requested of this peer next.
+    fn next(&self, peer: &Peer) -> Option<u32> {
+        let mut wanted = self.wanted.iter();
+        let is_asked = peer.lacks.len() <= LACKED_MAX;
+        let next = wanted.find(|number| !peer.lacks.contains(number));
+        next.copied().filter(|_| is_asked)
+    }
+
+    /// Requests a pack of each peer that has given the one before.
+    pub fn request(&mut self, table: &mut PackTable) {
+        self.ask_again();
+        for at in 0..self.all.len() {
+            if self.all[at].requested.is_some() {
+                continue;
+            }
+            let next = self.next(&self.all[at]);
+            let Some((number, record)) = next.and_then(|n| Some((n, table.get(n)?.0))) else {
+                continue;
+            };
+            self.wanted.remove(&number);
+            let peer = &mut self.all[at];
+            peer.fetcher.request(number, record);
+            peer.requested = Some((number, record));
+            self.again.0 = Instant::now();
+        }
+    }
+
+    /// Has peers asked again for what they lacked, when that is all that is wanted of them.
+    fn ask_again(&mut self) {
+        let is_idle = |peer: &Peer| peer.requested.is_none() && self.next(peer).is_none();
+        if self.again.0.elapsed() < AGAIN_PAUSE || !self.all.iter().all(is_idle) {
+            return;
+        }
+        self.again = (Instant::now(), self.again.1.saturating_sub(1));
+        if self.again.1 > 0 {
+            let asked = self.all.iter_mut();
+            let asked = asked.filter(|peer| peer.lacks.len() <= LACKED_MAX);
+            asked.for_each(|peer| peer.lacks.clear());
+        }
+    }
+
+    /// What has come, if anything; does not block.
+    pub fn come(&mut self) -> Option<Come> {
+        for at in 0..self.all.len() {
+            let peer = &mut self.all[at];
+            while let Some((number, record)) = peer.requested
+                && let Some(fetched) = peer.fetcher.next()
+            {
+                peer.requested = None;
+                match fetched {
+                    Fetched::Pack(pack) => return Some(Come::Pack(number, pack, record.hash)),
+                    Fetched::Lacks => {
+                        self.wanted.insert(number);
+                        peer.lacks.insert(number);
+                    }
+                    Fetched::Gone(why) => {
+                        self.wanted.insert(number);
+                        let peer = self.all.remove(at);
+                        return Some(Come::Left(peer.address, why));
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::Ticket;
+
+    /// What a sender tells is connected to only if a receiver may serve there.
+    #[test]
+    fn no_service_and_no_other_family_is_connected_to() {
+        let serving = |at: &str| Serving {
+            address: at.parse::<SocketAddr>().unwrap().into(),
+            ticket: Ticket::random().unwrap(),
+        };
+        let v4 = "10.0.0.1:1".parse().unwrap();
+        for bad in [
+            "10.0.0.2:80",
+            "10.0.0.2:0",
+            "[fd00::2]:4000",
+            "239.1.1.1:4000",
+            "0.0.0.0:4000",
+        ] {
+            assert_eq!(address(&serving(bad), v4), None, "{bad}");
+        }
+        let good = "10.0.0.2:4000";
+        assert_eq!(address(&serving(good), v4), good.parse().ok());
+        // The number of a link is that of this host.
+        let mut own: SocketAddr = "[fe80::1]:1".parse().unwrap();
+        if let SocketAddr::V6(own) = &mut own {
+            own.set_scope_id(7);
+        }
+        let to = address(&serving("[fe80::2]:4000"), own);
+        assert!(matches!(to, Some(SocketAddr::V6(to)) if to.scope_id() == 7));
+    }
+}

@@ -1,0 +1,86 @@
+//! A receiver that serves: it gives late receivers what it has stored (spec 5.15).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::stored_headers::StoredHeaders;
+use super::stored_packs::StoredPacks;
+use super::storing::ReadBack;
+use crate::bootstrap::message::{ToReceiver, ToSender, Welcome};
+use crate::bootstrap::{Control, Event, PeerKey, Rendezvous, Ticket, WorkerPlan};
+use crate::error::Error;
+use crate::object::{LEN_MAX, blocks};
+use crate::waker::Waker;
+
+/// Guests that are served at once, at most. Each may have a block in memory.
+const GUESTS_MAX: usize = 16;
+
+/// The late receivers that this receiver serves, its *guests*.
+pub struct Serving {
+    rendezvous: Rendezvous,
+    guests: BTreeSet<PeerKey>,
+}
+
+impl Serving {
+    /// Listens at a free port of the address by which the sender reaches this receiver, and tells
+    /// the sender. `headers` and `files`: the packs of the set, which `welcome` describes.
+    pub fn open(
+        control: &mut Control,
+        welcome: &Welcome,
+        headers: Arc<StoredHeaders>,
+        files: ReadBack,
+        waker: &Waker,
+    ) -> Result<Serving, Error> {
+        let failed = |e| Error::io("listening for late receivers", e);
+        // No set has more packs than entries and blocks, or more blocks than blocks and packs.
+        let blocks = blocks(welcome.len.unwrap_or(LEN_MAX));
+        let parts = 4 * (u64::from(welcome.entries) + blocks + 1);
+        let packs = StoredPacks::new(headers, files, parts);
+        let mut at = control.local().map_err(failed)?;
+        at.set_port(0);
+        // One thread reads for all guests, so that at most one block is read between packs that are
+        // stored.
+        let plan = WorkerPlan {
+            receivers_per_worker: GUESTS_MAX,
+            workers_max: Some(1),
+            cpus: None,
+        };
+        let ticket = Ticket::random()?;
+        let opened = Rendezvous::open_for_guests(at, ticket, Arc::new(packs), plan, waker.clone());
+        let rendezvous = opened.map_err(failed)?;
+        let port = rendezvous.address().port();
+        let said = control.say(&ToSender::Serves { port, ticket });
+        said.map_err(|e| Error::io("talking to the sender", e))?;
+        Ok(Serving {
+            rendezvous,
+            guests: BTreeSet::new(),
+        })
+    }
+
+    /// Admits guests that have shown the ticket, and forgets those that are gone.
+    pub fn turn(&mut self) {
+        while let Some(event) = self.rendezvous.event() {
+            match event {
+                Event::Guest(peer) if self.guests.len() < GUESTS_MAX => {
+                    self.guests.insert(peer);
+                    self.rendezvous.say(peer, ToReceiver::Admitted);
+                }
+                Event::Guest(peer) => {
+                    let reason = "it serves as many as it can".into();
+                    self.rendezvous.say(peer, ToReceiver::Refused { reason });
+                    self.rendezvous.close(peer);
+                }
+                // A guest requests packs, and says nothing else.
+                Event::Said { peer, .. } => {
+                    self.rendezvous.close(peer);
+                    self.guests.remove(&peer);
+                }
+                Event::Lost { peer, .. } => _ = self.guests.remove(&peer),
+                Event::Hello { .. }
+                | Event::Refused { .. }
+                | Event::Frame { .. }
+                | Event::Pending(_) => {}
+            }
+        }
+    }
+}
