@@ -145,6 +145,9 @@ pub struct Sending {
     ///           slow again then, as with alive; drop it if it catches up for twenty times as long
     ///           as the others took, and six times --patience
     ///   drop    drop it at once, and go on without it
+    ///
+    /// With demote and drop a receiver is also dropped that is behind for so long when half of the
+    /// receivers have everything: twenty times as long as these took, and six times --patience.
     #[arg(long, value_name = "[NAME=]RULE", value_parser = slow, verbatim_doc_comment)]
     pub slow: Vec<(Option<String>, Slow)>,
     /// How long a receiver may make the others wait before it counts as slow

@@ -187,7 +187,8 @@ impl Sender {
             counters.repairs_coded += 1;
         } else if repair.is_some() {
             l.window.repair(now, burst, only);
-            if let Some(i) = only {
+            // A member that lacks the packet again may have lost a repair by multicast.
+            if let Some(i) = only.filter(|i| l.window.was_sent_alone(seq, *i)) {
                 self.members[i as usize].repair_losses.note(1, 1);
             }
         } else {

@@ -226,7 +226,7 @@ impl Window {
         mended && !mutant::active(Mutant::StaleReportsBelieved)
     }
 
-    /// Whether packet `seq` was last sent to one member alone, and has been sent again to `who`.
+    /// Whether packet `seq` has been sent again to `who`, and each time to one member alone.
     pub fn was_sent_alone(&self, seq: Seq, who: u32) -> bool {
         let at = self.at(seq);
         self.slots[at].alone && self.served.has(at, self.number(at, who))

@@ -19,7 +19,7 @@ pub struct Slot {
     pub burst: u32,
     /// How often it has been sent again.
     pub repairs: u32,
-    /// Whether it was last sent to one member alone.
+    /// Whether it has been sent again, and each time to one member alone.
     pub alone: bool,
     /// Number of members in the set of those that lack it.
     pub lacking: u32,
@@ -42,7 +42,7 @@ impl Slot {
     pub fn departs(&mut self, now: Time, burst: u32, alone: bool) {
         self.at = now;
         self.burst = burst;
-        self.alone = alone;
+        self.alone = alone && (self.alone || self.repairs == 0);
         self.repairs = self.repairs.saturating_add(1);
     }
 }
