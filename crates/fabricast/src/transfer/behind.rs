@@ -106,12 +106,12 @@ impl SenderSession<'_> {
         let half = half_complete(members, self.clock.0);
         for at in 0..members.len() {
             let member = &self.admission.members[at];
-            let (streamed, receivers) = match member.part {
+            let (others, receivers) = match member.part {
                 Part::Whole => (half, 1),
                 _ => (Some(streamed), catch_up),
             };
-            let late = |streamed| trickles(member, self.options, now, streamed, receivers);
-            if let Some(reason) = streamed.and_then(late) {
+            let reason = |others| trickles(member, self.options, now, others, receivers);
+            if let Some(reason) = others.and_then(reason) {
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
         }

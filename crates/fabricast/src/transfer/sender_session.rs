@@ -12,7 +12,7 @@ use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::offers::Offers;
 use super::plan::Plan;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
-use super::slow::{Streamed, eviction, too_slow};
+use super::slow::{OthersDone, eviction, too_slow};
 use super::{ALL, SendDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
@@ -86,7 +86,7 @@ pub struct SenderSession<'a> {
     /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
     pub(super) total: Option<u64>,
     /// When all packs had been announced, and how long the stream took.
-    pub(super) streamed: Option<Streamed>,
+    pub(super) streamed: Option<OthersDone>,
     /// Most receivers that caught up at once after the stream.
     pub(super) most_catching_up: u32,
     /// Whether the core has been told something since the last step.
@@ -352,7 +352,7 @@ impl<'a> SenderSession<'a> {
         self.root = Some(self.hasher.finalize().to_hex().to_string());
         self.total = Some(self.packs.1 + self.set.manifest().copied());
         let (at, lasted) = (Instant::now(), self.clock.0.elapsed());
-        self.streamed = Some(Streamed { at, lasted });
+        self.streamed = Some(OthersDone { at, lasted });
     }
 
     /// Handles an event of the core.

@@ -20,19 +20,20 @@ const STANDSTILL: u32 = 6;
 /// One with a twentieth of the others' speed has everything by then.
 const CATCH_UP: u32 = 20;
 
-/// When all packs of the stream had been announced.
+/// When those that are not behind were done: when all packs of the stream had been announced, or
+/// when half of the receivers were complete.
 #[derive(Clone, Copy, Debug)]
-pub struct Streamed {
+pub struct OthersDone {
     /// That time.
     pub at: Instant,
-    /// How long the stream took.
+    /// How long it was from the start.
     pub lasted: Duration,
 }
 
 /// When half of these receivers were complete, and how long that took since `start`; `None` if they
 /// are not. For a receiver that is neither demoted nor late this takes the place of the end of the
 /// stream, which all receivers of a small set hear at once.
-pub fn half_complete(members: &[Member], start: Instant) -> Option<Streamed> {
+pub fn half_complete(members: &[Member], start: Instant) -> Option<OthersDone> {
     let ended = members.iter().filter_map(|member| match &member.stage {
         Stage::Over { state, seconds, .. } => state.is_complete().then_some(*seconds),
         _ => None,
@@ -45,31 +46,30 @@ pub fn half_complete(members: &[Member], start: Instant) -> Option<Streamed> {
     let (_, seconds, _) = ended.select_nth_unstable_by(half, f64::total_cmp);
     let lasted = Duration::from_secs_f64(*seconds);
     let at = start + lasted;
-    Some(Streamed { at, lasted })
+    Some(OthersDone { at, lasted })
 }
 
-/// How long a receiver may catch up after the stream, if `receivers` do so.
-fn catch_up_limit(patience: Duration, streamed: Streamed, receivers: u32) -> Duration {
+/// How long a receiver may be behind after the others were done, if `receivers` catch up.
+fn catch_up_limit(patience: Duration, others: OthersDone, receivers: u32) -> Duration {
     let standstill = patience.saturating_mul(STANDSTILL);
-    let stream = streamed.lasted.saturating_mul(CATCH_UP);
-    standstill.saturating_add(stream.saturating_mul(receivers))
+    let lasted = others.lasted.saturating_mul(CATCH_UP);
+    standstill.saturating_add(lasted.saturating_mul(receivers))
 }
 
 /// Why the sender removes a receiver that is behind, if it does: the receiver has got on all the
-/// time, and takes too long. `streamed`: when the others had everything. `receivers`: how many
-/// catch up.
+/// time, and takes too long. `receivers`: how many catch up.
 pub fn trickles(
     member: &Member,
     options: &SendOptions,
     now: Instant,
-    streamed: Streamed,
+    others: OthersDone,
     receivers: u32,
 ) -> Option<String> {
     let rule = options.slow_rule(&member.name);
     let is_behind = member.stage == Stage::Receiving;
-    let limit = catch_up_limit(options.patience, streamed, receivers);
+    let limit = catch_up_limit(options.patience, others, receivers);
     // A late receiver has come since then.
-    let since = streamed.at.max(member.since);
+    let since = others.at.max(member.since);
     let is_over = now.saturating_duration_since(since) > limit;
     (matches!(rule, Slow::Demote | Slow::Drop) && is_behind && is_over).then(|| {
         format!(
@@ -161,7 +161,7 @@ mod tests {
             ..SendOptions::default()
         };
         let mut member = receiving();
-        let streamed = Streamed {
+        let streamed = OthersDone {
             at: member.since + 100 * S,
             lasted: 10 * S,
         };
