@@ -40,7 +40,7 @@ use crate::settings::with_options;
 /// How often the feed looks whether it has to end.
 const TICK: Duration = Duration::from_millis(100);
 /// How long followers that have not said what they want can hold a publication back, after the
-/// first one wants something.
+/// first one wants something, and a transfer that was chosen for them, after its sender listens.
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a transfer waits for the others after the first receiver has come. Those that come then
 /// are late, and get everything, too.
@@ -284,8 +284,7 @@ impl<'a> Feed<'a> {
             };
             match &event {
                 SendEvent::Listening { address, .. } => {
-                    running.port = Some(address.port());
-                    running.listens = Some(Instant::now());
+                    running.listens = Some((address.port(), Instant::now()));
                     running.hosts = self.invite(running, |_| true).into_iter().collect();
                 }
                 SendEvent::Connected { .. } => {
@@ -305,7 +304,7 @@ impl<'a> Feed<'a> {
         running: &Running,
         may_come: impl Fn(&FollowerKey) -> bool,
     ) -> Vec<(IpAddr, IpAddr)> {
-        let (Some(port), Some(numbers)) = (running.port, &running.numbers) else {
+        let (Some((port, _)), Some(numbers)) = (running.listens, &running.numbers) else {
             return Vec::new();
         };
         let waiting = self.server.waiting().into_iter();
@@ -327,11 +326,11 @@ impl<'a> Feed<'a> {
         for class in &mut classes {
             for n in 0..class.running.len() {
                 let running = &class.running[n];
-                let Some(listens) = running.listens else {
+                let Some((_, since)) = running.listens else {
                     continue;
                 };
                 // Followers that it was chosen for may have been told of another one first.
-                let is_early = listens.elapsed() < GATHER;
+                let is_early = since.elapsed() < GATHER;
                 let admits_late = self.options.admits_late();
                 let told = self.invite(running, |key| {
                     admits_late || is_early && running.chosen.contains(key)

@@ -34,10 +34,8 @@ pub struct Running {
     pub hosts: BTreeMap<IpAddr, IpAddr>,
     /// The port at which its sender was to listen; 0: any.
     pub asked_port: u16,
-    /// Where its sender listens, once it does.
-    pub port: Option<u16>,
-    /// Since when its sender listens.
-    pub listens: Option<Instant>,
+    /// The port at which its sender listens, and since when; `None`: it does not yet.
+    pub listens: Option<(u16, Instant)>,
     /// When the first receiver came.
     pub first: Option<Instant>,
     /// How many receivers its sender waits for.
@@ -83,7 +81,6 @@ impl Running {
             chosen: Vec::new(),
             hosts: BTreeMap::new(),
             asked_port: 0,
-            port: None,
             listens: None,
             first: None,
             expected: Arc::default(),

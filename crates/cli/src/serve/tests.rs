@@ -344,9 +344,9 @@ fn a_transfer_waits_for_those_that_it_was_chosen_for() {
     let now = Instant::now();
     let (early, late) = (now + BOUND, now.checked_sub(GATHER));
     world.feed.hear(&mut world.out);
-    world.feed.classes[1].running[0].listens = late;
+    world.feed.classes[1].running[0].listens = late.map(|since| (9, since));
     assert_eq!(counts(&mut world), [(1, 1), (0, 0)]);
-    world.feed.classes[1].running[0].listens = Some(early);
+    world.feed.classes[1].running[0].listens = Some((9, early));
     assert_eq!(counts(&mut world), [(1, 1), (0, 1)]);
     // Its host is paused.
     let (none, host) = (BTreeSet::new(), world.feed.server.address_and_host(key));
