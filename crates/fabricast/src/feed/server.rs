@@ -159,6 +159,7 @@ impl Peer {
     /// be closed, if the message is a lie or one too many.
     fn wrong(&mut self, answers: u64, more: bool) -> Option<&'static str> {
         let has_crossed = answers < self.answers;
+        // Before the first answer only the feed's name may wait, which is none.
         if !has_crossed && answers > 0 && self.line.has_output() {
             return Some("it says that it has heard what was not sent yet");
         }
