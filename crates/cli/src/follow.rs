@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use fabricast::config::RecvOptions;
 use fabricast::error::{Error, exit};
-use fabricast::feed::{AT_ONCE_MAX, Catalogue, Entry, Follower, Heard, SHORT_MAX};
+use fabricast::feed::{Catalogue, Entry, Follower, Heard, SHORT_MAX};
 use fabricast::object::{default_reserve, remove_leftovers};
 use fabricast::text::{ToldPath, escaped, shown};
 use fabricast::transfer::{RecvEvent, RecvReport};
@@ -75,6 +75,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         hooks: hooks.transpose()?,
         metrics,
         look: args.feed.look,
+        at_once: args.feed.at_once.into(),
         has_followed: false,
         is_away: false,
         failures: Failures::default(),
@@ -129,6 +130,8 @@ struct Following {
     metrics: FollowMetrics,
     /// How often this receiver looks whether what it has received is still there.
     look: Duration,
+    /// Most transfers that this receiver takes part in at the same time.
+    at_once: usize,
     /// Whether there has been a feed. What is wrong before that is the user's mistake.
     has_followed: bool,
     /// Whether the user knows that the feed is away.
@@ -181,7 +184,7 @@ impl Following {
                     return Ok(());
                 }
                 if let Some(open) = record {
-                    self.attend(open, out);
+                    self.hear_transfers(open, out);
                     self.tidy(open, out);
                 }
                 // An error would only make this loop spin.
@@ -248,7 +251,7 @@ impl Following {
                 *kept = None;
                 return Ok(());
             }
-            let has_ended = self.attend(open, out);
+            let has_ended = self.hear_transfers(open, out);
             self.tidy(open, out);
             let is_other = looked.elapsed() > self.look && {
                 looked = Instant::now();
@@ -265,7 +268,7 @@ impl Following {
                 None => {}
                 Some(Heard::Catalogue(another)) => {
                     catalogue = another;
-                    open.record.forget(&catalogue);
+                    open.record.forget(&catalogue, &open.coming());
                     lacking = self.look(open, &catalogue, out);
                     self.say(feed, open, &catalogue, &lacking)?;
                 }
@@ -349,7 +352,7 @@ impl Following {
     }
 
     /// Says what is wanted of what is lacking: neither what comes already, nor what has failed and
-    /// has to wait.
+    /// has to wait. Nothing is wanted while as many transfers run as the user allows.
     fn say(
         &mut self,
         feed: &mut Follower,
@@ -360,15 +363,17 @@ impl Following {
         self.failures.want_due(Instant::now());
         let coming = open.coming();
         let mut wants = lacking.clone();
+        let has_place = open.transfers.len() < self.at_once;
         wants.retain(|number| {
             let entry = &catalogue.entries[*number as usize];
-            !self.failures.waits(&entry.digest) && !coming.contains(&*entry.name)
+            has_place && !self.failures.waits(&entry.digest) && !coming.contains(&*entry.name)
         });
         let receiving: Vec<u64> = open.transfers.iter().map(|t| t.number).collect();
         feed.want(&wants, &receiving)
     }
 
-    /// Takes part in a transfer of these entries.
+    /// Takes part in a transfer of these entries, which were wanted: so there is a place for it,
+    /// and no other transfer brings them.
     fn receive(
         &mut self,
         number: u64,
@@ -378,11 +383,6 @@ impl Following {
         out: &mut Output,
     ) {
         let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
-        let coming = open.coming();
-        // No feed that keeps to the protocol sends these.
-        if open.transfers.len() == AT_ONCE_MAX || names.iter().any(|name| coming.contains(*name)) {
-            return;
-        }
         if open.record.begins(&names) {
             open.save(out);
         }
@@ -414,8 +414,8 @@ impl Following {
     /// Bytes that the next transfer leaves free: what the user has said, and what other transfers
     /// will take.
     fn reserve(&self, open: &Open) -> Option<u64> {
-        let claimed: u64 = open.transfers.iter().map(Receiving::claimed).sum();
-        match claimed {
+        let claims = open.transfers.iter().map(|t| t.claimed(&open.folder));
+        match claims.fold(0, u64::saturating_add) {
             0 => self.options.reserve,
             claimed => {
                 let reserve = self.options.reserve;
@@ -426,7 +426,7 @@ impl Following {
     }
 
     /// Takes what the transfers tell. Returns whether one has ended.
-    fn attend(&mut self, open: &mut Open, out: &mut Output) -> bool {
+    fn hear_transfers(&mut self, open: &mut Open, out: &mut Output) -> bool {
         let (mut has_ended, mut at) = (false, 0);
         while let Some(receiving) = open.transfers.get_mut(at) {
             let number = receiving.number;
@@ -450,7 +450,7 @@ impl Following {
         let Some(open) = kept else { return };
         open.transfers.iter().for_each(Receiving::interrupt);
         while !open.transfers.is_empty() {
-            self.attend(open, out);
+            self.hear_transfers(open, out);
             // An error would only make this loop spin.
             let _ = self.waker.wait(Some(TICK));
         }

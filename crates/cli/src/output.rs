@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 
 use fabricast::error::{Error, exit};
+use fabricast::feed::shown_number;
 use fabricast::text::{escaped, harmless};
 use fabricast_console::{bar, endless_bar};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
@@ -63,7 +64,8 @@ impl Output {
 
     /// What stands before a line.
     fn prefix(&self) -> String {
-        self.about.map_or(String::new(), |n| format!("[{n}] "))
+        let shown = |transfer| format!("[{}] ", shown_number(transfer));
+        self.about.map_or(String::new(), shown)
     }
 
     fn write(&self, text: &str) {
@@ -102,7 +104,7 @@ impl Output {
             None => serde_json::to_string(event),
             Some(transfer) => serde_json::to_value(event).map(|mut event| {
                 if let Value::Object(fields) = &mut event {
-                    fields.insert("transfer".into(), json!(transfer));
+                    fields.insert("transfer".into(), json!(shown_number(transfer)));
                 }
                 event.to_string()
             }),

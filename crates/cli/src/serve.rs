@@ -40,7 +40,7 @@ use crate::settings::with_options;
 /// How often the feed looks whether it has to end.
 const TICK: Duration = Duration::from_millis(100);
 /// How long followers that have not said what they want can hold a publication back, after the
-/// first one wants something.
+/// first one wants something, and a transfer that was chosen for them, after its sender listens.
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a transfer waits for the others after the first receiver has come. Those that come then
 /// are late, and get everything, too.
@@ -147,8 +147,6 @@ struct Feed<'a> {
     _metrics_server: Option<MetricsServer>,
     /// What is sent, by classes of entries.
     classes: Vec<Class>,
-    /// Number of the last transfer.
-    transfers: u64,
     /// The options of each transfer.
     options: SendOptions,
 }
@@ -200,7 +198,6 @@ impl<'a> Feed<'a> {
             metrics,
             _metrics_server: metrics_server,
             classes: Class::all(args.at_once.into()),
-            transfers: 0,
             options,
         })
     }
@@ -215,7 +212,7 @@ impl<'a> Feed<'a> {
                 self.found(found, out);
             }
             self.hear(out);
-            self.attend();
+            self.call_receivers();
             self.choose(out);
             self.count();
         }
@@ -256,9 +253,11 @@ impl<'a> Feed<'a> {
                 out.about(running.number, |out| {
                     if let Some(result) = self.hear_one(running, out) {
                         ended.push(running.number);
-                        class
-                            .pauses
-                            .after(&running.absent(&result), is_reached(&result));
+                        let (completed, absent) = running.hosts_after(&result);
+                        class.pauses.after(&completed, &absent);
+                        if !is_reached(&result) {
+                            class.pauses.pause();
+                        }
                         self.metrics
                             .ended(running.entries.len(), result.as_ref().as_ref().ok());
                         out.finish();
@@ -285,8 +284,8 @@ impl<'a> Feed<'a> {
             };
             match &event {
                 SendEvent::Listening { address, .. } => {
-                    running.port = Some(address.port());
-                    running.hosts = self.invite(running).into_iter().collect();
+                    running.listens = Some((address.port(), Instant::now()));
+                    running.hosts = self.invite(running, |_| true).into_iter().collect();
                 }
                 SendEvent::Connected { .. } => {
                     _ = running.first.get_or_insert_with(Instant::now);
@@ -298,14 +297,18 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Tells followers of a transfer that listens, if they wait and want all of it. Returns their
-    /// addresses, and the hosts that these count for.
-    fn invite(&mut self, running: &Running) -> Vec<(IpAddr, IpAddr)> {
-        let (Some(port), Some(numbers)) = (running.port, &running.numbers) else {
+    /// Tells followers of a transfer that listens, if they wait and want all of it, and `may_come`.
+    /// Returns their addresses, and the hosts that these count for.
+    fn invite(
+        &mut self,
+        running: &Running,
+        may_come: impl Fn(&FollowerKey) -> bool,
+    ) -> Vec<(IpAddr, IpAddr)> {
+        let (Some((port, _)), Some(numbers)) = (running.listens, &running.numbers) else {
             return Vec::new();
         };
         let waiting = self.server.waiting().into_iter();
-        let willing = waiting.filter(|(_, wants)| wants.is_superset(numbers));
+        let willing = waiting.filter(|(key, wants)| may_come(key) && wants.is_superset(numbers));
         let willing: Vec<FollowerKey> = willing.map(|(key, _)| key).collect();
         for key in &willing {
             self.server.invite(*key, running.number, numbers, port);
@@ -318,13 +321,24 @@ impl<'a> Feed<'a> {
 
     /// Tells followers of the transfers under way that have come since, if they want all that is
     /// sent. Tells each sender for how many receivers it has to wait.
-    fn attend(&mut self) {
-        let classes = std::mem::take(&mut self.classes);
-        for class in &classes {
-            for running in class.running.iter().filter(|r| r.port.is_some()) {
-                if self.options.admits_late() {
-                    self.invite(running);
-                }
+    fn call_receivers(&mut self) {
+        let mut classes = std::mem::take(&mut self.classes);
+        for class in &mut classes {
+            for n in 0..class.running.len() {
+                let running = &class.running[n];
+                let Some((_, since)) = running.listens else {
+                    continue;
+                };
+                // Followers that it was chosen for may have been told of another one first.
+                let is_early = since.elapsed() < GATHER;
+                let admits_late = self.options.admits_late();
+                let told = self.invite(running, |key| {
+                    admits_late || is_early && running.chosen.contains(key)
+                });
+                let awaited = match is_early {
+                    true => self.awaited(class, running),
+                    false => 0,
+                };
                 let receiving = self.server.receiving(running.number);
                 let expected = match running.first {
                     None if running.began.elapsed() > NOBODY
@@ -336,10 +350,23 @@ impl<'a> Feed<'a> {
                     // It waits no longer for those that are gone, or do not take part any more.
                     _ => receiving.len(),
                 };
+                let expected = expected.max(awaited);
                 running.expected.store(expected, Ordering::Relaxed);
+                if is_early {
+                    class.running[n].hosts.extend(told);
+                }
             }
         }
         self.classes = classes;
+    }
+
+    /// How many of the followers that a transfer was chosen for are there and not paused.
+    fn awaited(&self, class: &Class, running: &Running) -> usize {
+        let hosts = running.chosen.iter();
+        let hosts = hosts.filter_map(|key| self.server.address_and_host(*key));
+        hosts
+            .filter(|(_, host)| !class.pauses.is_paused(*host))
+            .count()
     }
 
     /// Whether followers, apart from these, want something of a class.
@@ -370,13 +397,12 @@ impl<'a> Feed<'a> {
                 continue;
             }
             class.wanted_since = None;
-            self.transfers += 1;
-            let number = self.transfers;
+            let number = self.server.next_transfer();
             let result = out.about(number, |out| self.start(number, port, choice, out));
             match result {
                 Ok(running) => class.running.push(running),
                 Err(e) => {
-                    class.pauses.after(&BTreeSet::new(), false);
+                    class.pauses.pause();
                     sending::notice(format!("a thread cannot be started: {e}"), out);
                 }
             }
@@ -443,6 +469,7 @@ impl<'a> Feed<'a> {
         // The feed has admitted these followers, however many have one address.
         options.per_host = followers + PER_HOST;
         let mut running = Running::start(number, paths, options, followers, &self.waker)?;
+        running.chosen = choice.followers;
         running.entries = entries;
         running.numbers = Some(choice.entries);
         let (what, len) = (running.what(), units::bytes(len));
@@ -477,6 +504,10 @@ fn options(args: &args::Serve) -> SendOptions {
     if !args.how.slow.iter().any(|(name, _)| name.is_none()) {
         options.slow = Slow::Demote;
     }
+    // All transfers together are not faster than the user says.
+    options.rate = options
+        .rate
+        .map(|rate| (rate / u64::from(args.at_once)).max(1));
     options
 }
 

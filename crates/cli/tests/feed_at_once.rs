@@ -68,19 +68,23 @@ fn a_short_entry_overtakes_a_long_one() {
     ends(sender);
 }
 
-/// With one place a short entry waits for the long one before it.
+/// With one place a short entry waits for the long one before it, whichever end has only one.
 #[test]
 fn with_one_place_entries_go_one_after_the_other() {
-    let dir = Scratch::new();
-    let feed = feed_in(&dir);
-    let (sender, address) = serve(&feed, "0", &["--at-once", "1", "--rate", "20MB/s"]);
-    let mut run = follow(&address, &dir.path("to"), &[]);
-    begin_long(&dir, &feed, &mut run);
-    publish(&feed, "short", b"short");
-    until_all(&mut run, 2);
-    let end = ends(run);
-    assert_eq!(came(&end), ["long", "short"], "{end:#?}");
-    ends(sender);
+    let one = ["--at-once", "1"];
+    for (of_feed, of_follower) in [(&one[..], &[][..]), (&[][..], &one[..])] {
+        let dir = Scratch::new();
+        let feed = feed_in(&dir);
+        let args = [of_feed, &["--rate", "20MB/s"]].concat();
+        let (sender, address) = serve(&feed, "0", &args);
+        let mut run = follow(&address, &dir.path("to"), of_follower);
+        begin_long(&dir, &feed, &mut run);
+        publish(&feed, "short", b"short");
+        until_all(&mut run, 2);
+        let end = ends(run);
+        assert_eq!(came(&end), ["long", "short"], "{end:#?}");
+        ends(sender);
+    }
 }
 
 /// A follower that is killed while one of two transfers has ended gets exactly what it lacks, and

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use fabricast::feed::AT_ONCE_MAX;
 use fabricast_console::units;
 
 /// Options of `recv` for feeds.
@@ -43,6 +44,18 @@ pub struct Follow {
         help_heading = "Feeds",
     )]
     pub hook_timeout: Duration,
+    /// Take part in up to N transfers of the feed at the same time
+    ///
+    /// Each needs memory: count 100 MiB for a long one. What else is there comes after them.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "follow",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(1..=AT_ONCE_MAX as i64),
+        help_heading = "Feeds",
+    )]
+    pub at_once: u8,
     /// Keep only the newest N files and directories of the feed, and do not receive older ones
     ///
     /// Removes only what this receiver has received. Directories count with all that they hold.

@@ -54,12 +54,12 @@ fn of_a_feed(arg: Arg) -> Arg {
         "slow" => slow_of_a_feed(arg),
         "scheme" => arg.long_help(streams_help()),
         "rate" => {
-            let text = "Fixed rate of each transfer, data and repairs [default: as fast as the \
-                        slowest receiver can take]";
+            let text = "Fixed rate of all transfers together, data and repairs [default: as fast \
+                        as the slowest receiver can take]";
             let long = format!(
-                "{text}\n\nGive it to leave the rest of a link to others. Transfers at the same \
-                 time (--at-once) have this rate each. A rate above the slowest link's only \
-                 causes losses."
+                "{text}\n\nGive it to leave the rest of a link to others. Each transfer has this \
+                 rate divided by --at-once, also when it is alone. A rate above the slowest \
+                 link's only causes losses."
             );
             arg.help(text).long_help(long)
         }
@@ -171,7 +171,8 @@ mod tests {
         assert!(send.contains("ibrmp") && send.contains("--workers"));
         assert!(!serve.contains("--workers") && !serve.contains("--file-timeout"));
         assert!(!serve.contains("With --scheme ibrmp:") && !serve.contains("P3's protocol"));
-        assert!(serve.contains("have this rate each") && !send.contains("have this rate each"));
+        let shares = "divided by --at-once";
+        assert!(serve.contains(shares) && !send.contains(shares));
     }
 
     /// Each command tells its own default, in the list of options and in the long text.

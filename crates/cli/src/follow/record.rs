@@ -331,11 +331,14 @@ impl Record {
         (removed, failed)
     }
 
-    /// Forgets entries that are not here and not in the catalogue.
-    pub fn forget(&mut self, catalogue: &Catalogue) {
+    /// Forgets entries that are not here, not in the catalogue and not `coming`.
+    pub fn forget(&mut self, catalogue: &Catalogue, coming: &BTreeSet<String>) {
         let names: BTreeSet<&str> = catalogue.entries.iter().map(|e| &*e.name).collect();
         let mut entries = std::mem::take(&mut self.content.entries);
-        entries.retain(|known| known.here.is_some() || names.contains(&*known.entry.name));
+        entries.retain(|known| {
+            let name = &known.entry.name;
+            known.here.is_some() || names.contains(&**name) || coming.contains(name)
+        });
         self.content.entries = entries;
     }
 
@@ -485,7 +488,7 @@ mod tests {
         let changed = catalogue(&[("c", "1"), ("d", "1"), ("a", "2")]);
         assert_eq!(record.wants(&changed, keep), set(&[2]));
         // If the feed has nothing for a moment, older ones do not come in the place of newer ones.
-        record.forget(&catalogue(&[]));
+        record.forget(&catalogue(&[]), &BTreeSet::new());
         assert_eq!(record.wants(&four, keep), set(&[]));
     }
 
@@ -604,9 +607,11 @@ mod tests {
         assert_eq!(record.remove_old(one, &nothing), (vec![old], vec![]));
         // The catalogue has a newer one by now than the one that comes.
         assert_eq!(record.wants(&all, one), set(&[]));
+        // The feed has nothing for a moment, while the long one comes.
+        let coming = BTreeSet::from(["long".to_owned()]);
+        record.forget(&catalogue(&[]), &coming);
         receive(&mut record, &all.entries[1]);
         // It comes again, because somebody has removed it.
-        let coming = BTreeSet::from(["long".to_owned()]);
         assert_eq!(record.remove_old(one, &coming), (vec![], vec![]));
         let long = record.path("long");
         assert_eq!(record.remove_old(one, &nothing), (vec![long], vec![]));

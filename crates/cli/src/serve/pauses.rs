@@ -10,7 +10,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const HOSTS_MAX: usize = 65_536;
 
 /// What the feed does not do for a while. The hosts that were told of a transfer and did not
-/// complete it have to wait, each time longer, so that they do not hold up others for ever.
+/// come have to wait, each time longer, so that they do not hold up others for ever.
 #[derive(Default)]
 pub struct Pauses {
     /// The end of the pause of the whole feed.
@@ -20,19 +20,23 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Takes how a transfer has ended that these hosts were told of. If none has completed it, the
-    /// feed pauses for a moment, and these hosts for longer.
-    pub fn after(&mut self, hosts: &BTreeSet<IpAddr>, is_reached: bool) {
-        if is_reached {
-            hosts.iter().for_each(|host| _ = self.hosts.remove(host));
-            return;
-        }
-        let now = Instant::now();
-        self.until = Some(now + PAUSE.0);
-        for host in hosts
+    /// Has the feed pause for a moment: a transfer has reached nobody.
+    pub fn pause(&mut self) {
+        self.until = Some(Instant::now() + PAUSE.0);
+    }
+
+    /// Takes how a transfer has ended that these hosts were told of. Those that are absent pause
+    /// for longer each time, whatever others have done, until they complete one.
+    pub fn after(&mut self, completed: &BTreeSet<IpAddr>, absent: &BTreeSet<IpAddr>) {
+        completed
             .iter()
-            .take(HOSTS_MAX.saturating_sub(self.hosts.len()))
-        {
+            .for_each(|host| _ = self.hosts.remove(host));
+        let now = Instant::now();
+        // Several followers may count for one host.
+        for host in absent.difference(completed) {
+            if self.hosts.len() == HOSTS_MAX && !self.hosts.contains_key(host) {
+                continue;
+            }
             let (until, pause) = self.hosts.entry(*host).or_insert((now, Duration::ZERO));
             *pause = (*pause * 2).clamp(PAUSE.0, PAUSE.1);
             *until = now + *pause;
@@ -60,12 +64,16 @@ mod tests {
         let (bad, good) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let mut pauses = Pauses::default();
         for n in 0..8u32 {
-            pauses.after(&[bad].into(), false);
-            assert!(pauses.is_paused(bad) && !pauses.is_paused(good) && pauses.is_pause());
+            // Others complete what it does not come for.
+            pauses.after(&[good].into(), &[bad].into());
+            assert!(pauses.is_paused(bad) && !pauses.is_paused(good) && !pauses.is_pause());
             let (_, pause) = pauses.hosts[&bad];
             assert_eq!(pause, Duration::from_secs((1 << n).min(60)));
         }
-        pauses.after(&[bad, good].into(), true);
+        // Another follower of the same host has not come.
+        pauses.after(&[bad].into(), &[bad].into());
         assert!(!pauses.is_paused(bad));
+        pauses.pause();
+        assert!(pauses.is_pause());
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Instant;
 
 use fabricast::config::SendOptions;
-use fabricast::feed::{Catalogue, Entry};
-use fabricast::transfer::{self, SendEvent, SendFailure, SendReport, Source};
+use fabricast::feed::{Catalogue, Entry, FollowerKey};
+use fabricast::transfer::{self, ReceiverReport, SendEvent, SendFailure, SendReport, Source};
 use fabricast::waker::Waker;
 
 use crate::background::Background;
@@ -28,12 +28,14 @@ pub struct Running {
     pub entries: Vec<Entry>,
     /// Numbers of its entries in the present catalogue; `None`: that has others in their place.
     pub numbers: Option<BTreeSet<u32>>,
+    /// The followers that it was chosen for.
+    pub chosen: Vec<FollowerKey>,
     /// The addresses of the followers that are told first, and the hosts that they count for.
     pub hosts: BTreeMap<IpAddr, IpAddr>,
     /// The port at which its sender was to listen; 0: any.
     pub asked_port: u16,
-    /// Where its sender listens, once it does.
-    pub port: Option<u16>,
+    /// The port at which its sender listens, and since when; `None`: it does not yet.
+    pub listens: Option<(u16, Instant)>,
     /// When the first receiver came.
     pub first: Option<Instant>,
     /// How many receivers its sender waits for.
@@ -76,9 +78,10 @@ impl Running {
             began: Instant::now(),
             entries: Vec::new(),
             numbers: None,
+            chosen: Vec::new(),
             hosts: BTreeMap::new(),
             asked_port: 0,
-            port: None,
+            listens: None,
             first: None,
             expected: Arc::default(),
         }
@@ -100,19 +103,29 @@ impl Running {
         self.numbers = (numbers.len() == self.entries.len()).then_some(numbers);
     }
 
-    /// The hosts that were told of it first and have not come.
-    pub fn absent(&self, result: &Result<SendReport, SendFailure>) -> BTreeSet<IpAddr> {
+    /// Of the hosts that were told of it first, those that have completed it, and those that have
+    /// not come. One that has come and failed knows by itself when it wants the entries again.
+    pub fn hosts_after(
+        &self,
+        result: &Result<SendReport, SendFailure>,
+    ) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
         let whole = match result {
             Ok(report) => Some(report),
             Err(failure) => failure.report.as_deref(),
         };
-        // One that has come and failed knows by itself when it wants the entries again.
-        let came = |report: &SendReport| {
-            let all = report.receivers.iter().chain(&report.refused);
-            all.map(|r| r.address.ip().to_canonical()).collect()
+        let receivers = || whole.iter().flat_map(|report| &report.receivers);
+        let refused = whole.iter().flat_map(|report| &report.refused);
+        let address = |report: &ReceiverReport| report.address.ip().to_canonical();
+        let complete = receivers().filter(|report| report.state.is_complete());
+        let complete: BTreeSet<IpAddr> = complete.map(address).collect();
+        let came: BTreeSet<IpAddr> = receivers().chain(refused).map(address).collect();
+        let hosts = |is_so: &dyn Fn(&IpAddr) -> bool| {
+            let hosts = self.hosts.iter().filter(|(at, _)| is_so(at));
+            hosts.map(|(_, host)| *host).collect()
         };
-        let came: BTreeSet<IpAddr> = whole.map(came).unwrap_or_default();
-        let absent = self.hosts.iter().filter(|(at, _)| !came.contains(at));
-        absent.map(|(_, host)| *host).collect()
+        (
+            hosts(&|at| complete.contains(at)),
+            hosts(&|at| !came.contains(at)),
+        )
     }
 }

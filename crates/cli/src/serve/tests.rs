@@ -4,6 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use clap::Parser;
+use fabricast::config::Late;
 use fabricast::feed::{Catalogue, Follower, Heard, SHORT_MAX};
 
 use super::*;
@@ -182,7 +183,7 @@ fn a_catalogue_that_changes_while_a_transfer_is_listed() {
         }
         tell.send(listening()).unwrap();
         world.feed.hear(&mut world.out);
-        world.feed.attend();
+        world.feed.call_receivers();
         assert_eq!(
             world.feed.server.receiving(7).len(),
             usize::from(is_told),
@@ -228,7 +229,7 @@ fn a_host_that_does_not_come_has_to_wait() {
     assert!(world.short().running.is_empty(), "its host is paused");
     // It has completed one: it is as good as any other.
     let (_, host) = world.feed.server.address_and_host(key).unwrap();
-    world.short().pauses.after(&[host].into(), true);
+    world.short().pauses.after(&[host].into(), &BTreeSet::new());
     world.feed.choose(&mut world.out);
     assert_eq!(world.short().running.len(), 1);
     std::fs::remove_dir_all(&args.dir).unwrap();
@@ -307,10 +308,71 @@ fn a_transfer_waits_for_those_that_may_come() {
         world.want(follower, &[wants], receiving);
         // The other one may want the same.
         world.turn();
-        world.feed.attend();
+        world.feed.call_receivers();
         let expected = world.short().running[0].expected.load(Ordering::Relaxed);
         assert_eq!(expected, count, "{follower} wants {wants}");
     }
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
+/// Of two transfers that were chosen for a follower at the same time it is told of one after the
+/// other. The second one waits for it, although nobody takes part in that yet.
+#[test]
+fn a_transfer_waits_for_those_that_it_was_chosen_for() {
+    let args = parsed("chosen");
+    let mut world = World::new(&args, 1);
+    let mut long = catalogue(2, &["a", "b", "long"]);
+    long.entries[2].len = SHORT_MAX + 1;
+    world.publish(long);
+    let key = world.want(0, &[1, 2], &[]);
+    let tell = [world.sends(0, 1), world.sends(1, 2)];
+    for (class, tell) in tell.iter().enumerate() {
+        world.feed.classes[class].running[0].chosen = vec![key];
+        tell.send(listening()).unwrap();
+    }
+    // Late receivers are not admitted.
+    world.feed.options.late = Late::Refuse;
+    let counts = |world: &mut World| {
+        world.feed.call_receivers();
+        let running = world.feed.classes.iter().flat_map(|class| &class.running);
+        let count = |running: &Running| {
+            let told = world.feed.server.receiving(running.number).len();
+            (told, running.expected.load(Ordering::Relaxed))
+        };
+        running.map(count).collect::<Vec<_>>()
+    };
+    let now = Instant::now();
+    let (early, late) = (now + BOUND, now.checked_sub(GATHER));
+    world.feed.hear(&mut world.out);
+    world.feed.classes[1].running[0].listens = late.map(|since| (9, since));
+    assert_eq!(counts(&mut world), [(1, 1), (0, 0)]);
+    world.feed.classes[1].running[0].listens = Some((9, early));
+    assert_eq!(counts(&mut world), [(1, 1), (0, 1)]);
+    // Its host is paused.
+    let (none, host) = (BTreeSet::new(), world.feed.server.address_and_host(key));
+    let host = BTreeSet::from([host.unwrap().1]);
+    world.feed.classes[1].pauses.after(&none, &host);
+    assert_eq!(counts(&mut world), [(1, 1), (0, 0)]);
+    world.feed.classes[1].pauses.after(&host, &none);
+    // It says what else it wants.
+    assert!(matches!(world.hear(0), Heard::Publication { .. }));
+    world.want(0, &[2], &[7]);
+    assert_eq!(counts(&mut world), [(1, 1), (1, 1)]);
+    assert_eq!(world.feed.classes[1].running[0].hosts.len(), 1);
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
+/// All transfers that can run at the same time have the user's rate together.
+#[test]
+fn transfers_share_the_rate() {
+    let mut args = parsed("rate");
+    args.how.rate = Some(60_000_001);
+    for (at_once, rate) in [(1, 60_000_001), (2, 30_000_000), (16, 3_750_000)] {
+        args.at_once = at_once;
+        assert_eq!(options(&args).rate, Some(rate));
+    }
+    args.how.rate = None;
+    assert_eq!(options(&args).rate, None);
     std::fs::remove_dir_all(&args.dir).unwrap();
 }
 

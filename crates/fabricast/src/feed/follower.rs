@@ -45,6 +45,8 @@ pub struct Follower {
     known: (u64, u32),
     /// How many answers the feed has given on this connection.
     answers: u64,
+    /// All entries that were wanted since the last answer. The feed may answer any of these wants.
+    wanted: BTreeSet<u32>,
     waker: Waker,
     /// The catalogue that comes.
     coming: Catalogue,
@@ -80,6 +82,7 @@ impl Follower {
             feed: String::new(),
             known: (0, 0),
             answers: 0,
+            wanted: BTreeSet::new(),
             waker: waker.clone(),
             coming: Catalogue::default(),
         };
@@ -131,6 +134,7 @@ impl Follower {
     /// said before. Before the first catalogue: none. `receiving`: the numbers of the transfers
     /// that the follower takes part in, at most [`AT_ONCE_MAX`](super::AT_ONCE_MAX).
     pub fn want(&mut self, wants: &BTreeSet<u32>, receiving: &[u64]) -> Result<(), Error> {
+        self.wanted.extend(wants);
         let runs = runs(wants);
         let count = runs.len().div_ceil(RUNS_MAX).max(1);
         for n in 0..count {
@@ -147,6 +151,10 @@ impl Follower {
     }
 
     /// Waits for the feed to say something, until the waker is rung, at most this long.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the feed does not serve this follower, [`Error::PeerLost`] if the feed
+    /// is gone, makes no sense, or sends entries that were not wanted since its last answer.
     pub fn hear(&mut self, timeout: Duration) -> Result<Option<Heard>, Error> {
         match self.next(timeout)? {
             None => Ok(None),
@@ -170,7 +178,7 @@ impl Follower {
                 let refused = |why| Error::Refused(format!("the feed is not followed: {why}"));
                 catalogue.check().map_err(refused)?;
                 self.known = (number, catalogue.entries.len() as u32);
-                self.answers += 1;
+                self.answered();
                 Ok(Some(Heard::Catalogue(catalogue)))
             }
             Some(ToFollower::Publication(Publication {
@@ -182,7 +190,12 @@ impl Follower {
                 if !add_runs(&mut entries, &runs, self.known.1) || entries.is_empty() {
                     return Err(strange());
                 }
-                self.answers += 1;
+                if !entries.is_subset(&self.wanted) {
+                    return Err(Error::PeerLost(
+                        "the feed sends what this follower does not want".into(),
+                    ));
+                }
+                self.answered();
                 let mut sender = self.peer;
                 sender.set_port(port);
                 Ok(Some(Heard::Publication {
@@ -193,6 +206,12 @@ impl Follower {
             }
             Some(_) => Err(strange()),
         }
+    }
+
+    /// Notes that the feed has answered.
+    fn answered(&mut self) {
+        self.answers += 1;
+        self.wanted.clear();
     }
 
     fn say(&mut self, message: &ToFeed) -> Result<(), Error> {

@@ -71,10 +71,16 @@ pub(super) enum ToFollower {
     Publication(Publication),
 }
 
+/// The number of a transfer as people read it: 1 for the first one of a run of the feed. The upper
+/// 32 bits are random for each run, so that those of two runs differ.
+pub fn shown_number(transfer: u64) -> u32 {
+    transfer as u32
+}
+
 /// A transfer of some entries of the catalogue that a follower wants.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Publication {
-    /// The number of the transfer, which no other of this feed's has as long as it runs.
+    /// The number of the transfer, which no other of this feed's has: see [`shown_number`].
     pub transfer: u64,
     /// TCP port of the transfer's sender, at the feed's address.
     pub port: u16,

@@ -12,13 +12,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::catalogue::{Catalogue, add_runs, runs};
 use super::line::{Line, framed};
-use super::message::{PART, Publication, ToFeed, ToFollower};
+use super::message::{PART, Publication, RUNS_MAX, ToFeed, ToFollower};
 use super::publication::AT_ONCE_MAX;
 use crate::bootstrap::frame::{self, TO_SENDER};
 use crate::bootstrap::message::{Greeting, VERSION};
 use crate::bootstrap::{Acceptor, Incoming, Pending};
 use crate::config::NetOptions;
 use crate::error::Error;
+use crate::net;
 use crate::setting::{FOLLOW, PER_HOST, PORT, Wording};
 use crate::transfer::{host, places};
 use crate::waker::Waker;
@@ -31,6 +32,12 @@ const TURN: usize = 16;
 const EARLY: Duration = Duration::from_secs(1);
 /// How often it may do so at once, if it has not for that many times [`EARLY`].
 const EARLY_MAX: u32 = 64;
+/// How often it may do so for each publication that it was told of: when that has ended for it, and
+/// when it wants again what has failed.
+const EARLY_EACH: u32 = 2;
+/// Most messages in which a follower says what it wants: as many as the runs of a whole catalogue
+/// can need, of which every other entry is wanted.
+const PARTS_MAX: usize = Catalogue::ENTRIES_MAX.div_ceil(2).div_ceil(RUNS_MAX);
 
 /// Names a follower as long as its connection lasts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -88,13 +95,17 @@ struct Peer {
     /// The follower's name, once it has told it.
     name: String,
     state: State,
-    /// The transfers in which it takes part: those that it has named, and those that it was told
-    /// of since then.
+    /// The transfers in which it takes part: those that it was told of on this connection, and has
+    /// not left out since then.
     receiving: BTreeSet<u64>,
+    /// Whether it says that it takes part in any. Those may be of an earlier connection.
+    is_receiving: bool,
     /// How many answers it was given.
     answers: u64,
     /// The number of the last catalogue that it was given; 0: none.
     told: u64,
+    /// Messages of the last `wants` that is not complete.
+    parts: usize,
     /// When it may say again what it wants, without having been answered. That may be
     /// [`EARLY_MAX`] times [`EARLY`] ahead.
     early: Instant,
@@ -111,8 +122,10 @@ impl Peer {
             name: String::new(),
             state: State::Pending(Instant::now()),
             receiving: BTreeSet::new(),
+            is_receiving: false,
             answers: 0,
             told: 0,
+            parts: 0,
             early: Instant::now(),
             has_more: false,
         }
@@ -128,6 +141,34 @@ impl Peer {
         self.answers += 1;
         self.told = number;
         frames.iter().for_each(|frame| self.line.put(frame.clone()));
+    }
+
+    /// Tells of a transfer. The follower says then what else it wants.
+    fn tell(&mut self, transfer: u64, frame: Arc<[u8]>) {
+        self.state = State::Asked;
+        self.answers += 1;
+        self.receiving.insert(transfer);
+        self.is_receiving = true;
+        // A time that has passed counts like the present.
+        let earned = self.early.checked_sub(EARLY * EARLY_EACH);
+        self.early = earned.unwrap_or(self.early);
+        self.line.put(frame);
+    }
+
+    /// Counts a message in which the follower says what it wants. Returns why its connection is to
+    /// be closed, if the message is a lie or one too many.
+    fn wrong(&mut self, answers: u64, more: bool) -> Option<&'static str> {
+        let has_crossed = answers < self.answers;
+        // Before the first answer only the feed's name may wait, which is none.
+        if !has_crossed && answers > 0 && self.line.has_output() {
+            return Some("it says that it has heard what was not sent yet");
+        }
+        self.parts = if more { self.parts + 1 } else { 0 };
+        if self.parts == PARTS_MAX {
+            return Some("it says what it wants in more messages than that can need");
+        }
+        let is_early = matches!(self.state, State::Waiting(_)) || has_crossed && !more;
+        (is_early && self.is_rash()).then_some("it says too often what it wants")
     }
 
     /// Notes that the follower has spoken and was not asked. Returns whether it does that too
@@ -165,6 +206,8 @@ pub struct FeedServer {
     catalogue: Catalogue,
     /// The catalogue in frames.
     frames: Vec<Arc<[u8]>>,
+    /// Number of the last transfer.
+    transfer: u64,
 }
 
 impl FeedServer {
@@ -199,6 +242,8 @@ impl FeedServer {
             wording: net.wording,
             catalogue: Catalogue::default(),
             frames: Vec::new(),
+            // What followers say of an earlier run of the feed means no transfer of this one.
+            transfer: net::random()? << 32,
         })
     }
 
@@ -241,17 +286,17 @@ impl FeedServer {
         let mut counts = Counts::default();
         for peer in self.peers.values().filter(|peer| peer.is_follower()) {
             let wants_nothing = matches!(&peer.state, State::Waiting(wants) if wants.is_empty());
-            match (peer.receiving.is_empty(), wants_nothing) {
-                (false, _) => counts.receiving += 1,
-                (true, true) => counts.current += 1,
-                (true, false) => counts.waiting += 1,
+            match (peer.is_receiving, wants_nothing) {
+                (true, _) => counts.receiving += 1,
+                (false, true) => counts.current += 1,
+                (false, false) => counts.waiting += 1,
             }
         }
         counts
     }
 
-    /// The followers that take part in a transfer, or were told of it and have not said since then
-    /// that they do not.
+    /// The followers that were told of a transfer on the present connection, and have not said
+    /// since then that they take no part in it.
     pub fn receiving(&self, transfer: u64) -> BTreeSet<FollowerKey> {
         let peers = self.peers.iter();
         let peers = peers.filter(|(_, peer)| peer.receiving.contains(&transfer));
@@ -267,6 +312,12 @@ impl FeedServer {
                 _ => None,
             })
             .collect()
+    }
+
+    /// A number for the next transfer. [`shown_number`](super::shown_number) counts from 1.
+    pub fn next_transfer(&mut self) -> u64 {
+        self.transfer += 1;
+        self.transfer
     }
 
     /// The address of a follower that is still there, and what its seat counts for: the address,
@@ -293,10 +344,7 @@ impl FeedServer {
         if let Some(peer) = self.peers.get_mut(&follower.0)
             && matches!(peer.state, State::Waiting(_))
         {
-            peer.state = State::Asked;
-            peer.answers += 1;
-            peer.receiving.insert(transfer);
-            peer.line.put(framed(&message));
+            peer.tell(transfer, framed(&message));
         }
     }
 
@@ -423,21 +471,20 @@ impl FeedServer {
                 }),
                 State::Asked | State::Saying(_) | State::Waiting(_),
             ) if answers <= peer.answers && receiving.len() <= AT_ONCE_MAX => {
-                let has_crossed = answers < peer.answers;
-                let is_early = matches!(peer.state, State::Waiting(_)) || has_crossed && !more;
-                if is_early && peer.is_rash() {
-                    let reason = "it says too often what it wants";
+                if let Some(reason) = peer.wrong(answers, more) {
                     return self.close(key, reason.into(), events);
                 }
                 // It speaks again when it hears the answer that is under way.
-                if has_crossed {
+                if answers < peer.answers {
                     return;
                 }
                 if catalogue != peer.told {
                     let reason = "it does not know the catalogue that it was given";
                     return self.close(key, reason.into(), events);
                 }
-                peer.receiving = receiving.into_iter().collect();
+                peer.is_receiving = !receiving.is_empty();
+                peer.receiving
+                    .retain(|transfer| receiving.contains(transfer));
                 if catalogue != self.catalogue.number {
                     return peer.give(self.catalogue.number, &self.frames);
                 }

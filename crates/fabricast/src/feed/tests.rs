@@ -13,6 +13,7 @@ use super::catalogue::{Catalogue, Entry};
 use super::follower::{Follower, Heard};
 use super::line::framed;
 use super::server::{Event, FeedServer};
+use crate::bootstrap::frame::HEAD;
 use crate::bootstrap::message::VERSION;
 use crate::bootstrap::pending_max;
 use crate::config::NetOptions;
@@ -58,6 +59,16 @@ fn serve_until(server: &mut FeedServer, mut is_so: impl FnMut(&FeedServer, &[Eve
     }
 }
 
+/// In place of a message of a client: it waits for a frame of the feed.
+const HEARS: Vec<u8> = Vec::new();
+
+fn next_frame(stream: &mut TcpStream) -> std::io::Result<()> {
+    let mut head = [0; HEAD];
+    stream.read_exact(&mut head)?;
+    let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
+    stream.read_exact(&mut vec![0; len as usize])
+}
+
 /// A client that says these messages, and what it hears until the feed closes the connection.
 fn client(server: &FeedServer, say: Vec<Vec<u8>>) -> thread::JoinHandle<Vec<u8>> {
     let mut stream = TcpStream::connect(server.address()).unwrap();
@@ -65,7 +76,10 @@ fn client(server: &FeedServer, say: Vec<Vec<u8>>) -> thread::JoinHandle<Vec<u8>>
     thread::spawn(move || {
         for message in say {
             // It may be closed already.
-            let _ = stream.write_all(&message);
+            let _ = match message == HEARS {
+                true => next_frame(&mut stream),
+                false => stream.write_all(&message),
+            };
         }
         let mut heard = Vec::new();
         let _ = stream.read_to_end(&mut heard);
@@ -85,9 +99,18 @@ fn wants(catalogue: u64, answers: u64, runs: Value) -> Vec<u8> {
     message(json!({"say": "wants", "catalogue": catalogue, "answers": answers, "runs": runs}))
 }
 
+/// What a follower wants, without an end.
+fn part(catalogue: u64, answers: u64) -> Vec<u8> {
+    message(json!({
+        "say": "wants", "catalogue": catalogue, "answers": answers, "runs": [], "more": true,
+    }))
+}
+
 /// A follower that knows the catalogue says this next.
 fn knowing(runs: Value) -> Vec<Vec<u8>> {
-    vec![follow(), wants(0, 0, json!([])), wants(1, 1, runs)]
+    let none = json!([]);
+    // It hears the feed's name and the catalogue.
+    vec![follow(), wants(0, 0, none), HEARS, HEARS, wants(1, 1, runs)]
 }
 
 /// The next thing that a follower hears.
@@ -268,6 +291,9 @@ fn clients_that_make_no_sense_are_closed() {
             vec![wants(1, 1, json!([[0, 2]])).repeat(100)],
         ]
         .concat(),
+        // It says what it wants, and never ends: of this catalogue, or of none.
+        [knowing(none.clone()), vec![part(1, 1).repeat(300)]].concat(),
+        [knowing(none.clone()), vec![part(0, 0).repeat(300)]].concat(),
     ];
     for say in cases {
         let shown = String::from_utf8_lossy(&say[say.len() - 1]).into_owned();
@@ -297,6 +323,101 @@ fn clients_that_make_no_sense_are_closed() {
     serve_until(&mut server, |_, events| events.iter().any(is_full));
     serve_until(&mut server, |_, _| client.is_finished());
     assert_eq!(server.followers(), 1);
+}
+
+/// A follower that takes many publications in a short time, and says after the end of each what it
+/// wants, is no liar.
+#[test]
+fn publications_in_quick_succession_close_no_follower() {
+    const COUNT: usize = 200;
+    let mut server = server(4);
+    server.publish(catalogue(1, &["a", "b"]));
+    let from = server.address().to_string();
+    let follower = thread::spawn(move || {
+        let mut follower = connect(&from).unwrap();
+        follower.want(&BTreeSet::new(), &[]).unwrap();
+        assert!(matches!(hear(&mut follower), Heard::Catalogue(_)));
+        let all = BTreeSet::from([0, 1]);
+        follower.want(&all, &[]).unwrap();
+        for _ in 0..COUNT {
+            let Heard::Publication { transfer, .. } = hear(&mut follower) else {
+                panic!("no publication");
+            };
+            follower.want(&BTreeSet::from([1]), &[transfer]).unwrap();
+            // It has ended.
+            follower.want(&all, &[]).unwrap();
+        }
+    });
+    for _ in 0..COUNT {
+        let mut both = None;
+        serve_until(&mut server, |server, events| {
+            assert_eq!(
+                events.iter().find(|e| matches!(e, Event::Gone { .. })),
+                None
+            );
+            let waiting = server.waiting();
+            both = waiting
+                .iter()
+                .find(|(_, w)| w.len() == 2)
+                .map(|(key, _)| *key);
+            both.is_some()
+        });
+        let transfer = server.next_transfer();
+        server.invite(both.unwrap(), transfer, &BTreeSet::from([0]), 9);
+    }
+    serve_until(&mut server, |_, _| follower.is_finished());
+    follower.join().unwrap();
+}
+
+/// A client that reads nothing cannot have heard the catalogue, and is given no other one.
+#[test]
+fn what_was_not_sent_was_not_heard() {
+    let mut server = server(4);
+    // More than the network takes of it.
+    let many: Vec<String> = (0..60_000).map(|n| format!("entry {n:0200}")).collect();
+    let names: Vec<&str> = many.iter().map(|name| &**name).collect();
+    server.publish(catalogue(1, &names));
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    for message in [
+        follow(),
+        wants(0, 0, json!([])),
+        wants(1, 1, json!([[0, 1]])),
+    ] {
+        stream.write_all(&message).unwrap();
+    }
+    serve_until(&mut server, |_, events| {
+        events.iter().any(|event| {
+            matches!(event, Event::Gone { reason, .. }
+            if reason.contains("not sent yet"))
+        })
+    });
+}
+
+/// What a follower says of transfers that it was not told of counts for none of them. Numbers of
+/// one run of a feed mean nothing to another one.
+#[test]
+fn a_follower_takes_part_only_in_what_it_was_told_of() {
+    let mut server = server(4);
+    server.publish(catalogue(1, &["a"]));
+    let from = server.address().to_string();
+    let transfer = server.next_transfer();
+    assert_eq!(super::shown_number(transfer), 1);
+    assert_ne!(transfer, self::server(4).next_transfer());
+    let (tell, told) = channel::<()>();
+    let follower = thread::spawn(move || {
+        let mut follower = connect(&from).unwrap();
+        follower.want(&BTreeSet::new(), &[transfer]).unwrap();
+        assert!(matches!(hear(&mut follower), Heard::Catalogue(_)));
+        follower.want(&BTreeSet::from([0]), &[transfer]).unwrap();
+        told.recv().unwrap();
+    });
+    serve_until(&mut server, |server, _| !server.waiting().is_empty());
+    assert_eq!(
+        (server.receiving(transfer).len(), server.counts().receiving),
+        (0, 1)
+    );
+    tell.send(()).unwrap();
+    follower.join().unwrap();
 }
 
 /// Silent connections do not grow beyond a bound, and a follower still gets in.
@@ -349,6 +470,10 @@ fn feeds_that_make_no_sense_are_not_followed() {
         (
             vec![feed("f"), entries(&["a"]), publication(json!([]))],
             "no feed",
+        ),
+        (
+            vec![feed("f"), entries(&["a"]), publication(json!([[0, 1]]))],
+            "does not want",
         ),
         (vec![feed("f"), entries(&["a"]), entries(&["a"])], "no feed"),
         (
