@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 use super::pack_table::PackTable;
 use crate::bootstrap::message::{Serving, ToReceiver};
 use crate::bootstrap::{Fetched, Fetcher, PORT_MIN, Throttle};
-use crate::object::PackRecord;
 use crate::object::pack::Pack;
+use crate::object::{INCOMPLETE_MAX, PackRecord};
 use crate::waker::Waker;
 
 /// Packs that a peer may lack. One that lacks more is not asked any more: it is late, too.
-const LACKED_MAX: usize = 256;
+const LACKED_MAX: usize = 64;
+// A peer is asked for a pack only if it lacks all earlier ones that are wanted. So no more packs lie
+// in between that have not come than one peer may lack and the others have been asked for. Each of
+// them may leave a file incomplete before it and one behind it.
+const _: () = assert!(2 * (LACKED_MAX + ToReceiver::PEERS_MAX + 2) <= INCOMPLETE_MAX);
 /// How often peers are asked again for what all of them lacked: it may have been under way to them.
 const AGAIN: u32 = 4;
 /// How long before that nothing is asked.

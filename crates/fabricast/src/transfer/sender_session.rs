@@ -346,12 +346,17 @@ impl<'a> SenderSession<'a> {
         self.phase = Phase::Ended;
         let end = self.end_message();
         self.admission.say_group(&end);
+        let now = Instant::now();
         for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
             member.knows_end = true;
+            // Those that get packs from receivers that serve stop that now.
+            if !member.has_said {
+                member.asked.get_or_insert(now);
+            }
         }
         self.root = Some(self.hasher.finalize().to_hex().to_string());
         self.total = Some(self.packs.1 + self.set.manifest().copied());
-        let (at, lasted) = (Instant::now(), self.clock.0.elapsed());
+        let (at, lasted) = (now, self.clock.0.elapsed());
         self.streamed = Some(Streamed { at, lasted });
     }
 
@@ -533,7 +538,11 @@ impl<'a> SenderSession<'a> {
                 self.fresh = true;
             }
             (ToSender::Serves { port, ticket }, Stage::Receiving)
-                if self.offers.add(member.peer, member.address, port, ticket) => {}
+                if self.offers.add(
+                    member.peer,
+                    (member.address, port, ticket),
+                    member.part == Part::Whole,
+                ) => {}
             (ToSender::Has { runs, more }, Stage::Receiving) => {
                 if !self.has(at, &runs, more) {
                     let reason = ToSender::Has { runs, more }.out_of_turn();
