@@ -301,21 +301,6 @@ impl SenderSession<'_> {
         is_told
     }
 
-    /// Whether a receiver that has everything stays, because it serves others.
-    pub(super) fn stays(&self, at: usize) -> bool {
-        let mut members = self.admission.members.iter();
-        let is_serving = self.offers.contains(self.admission.members[at].peer);
-        is_serving && members.any(|member| member.active())
-    }
-
-    /// Says goodbye to those that have served others until the end.
-    pub(super) fn dismiss_serving(&mut self) {
-        for peer in self.offers.take() {
-            self.admission.rendezvous.say(peer, ToReceiver::Bye);
-            self.admission.rendezvous.close(peer);
-        }
-    }
-
     /// Notes which packs a receiver has that were announced before it was admitted. False if it may
     /// not say that.
     pub(super) fn has(&mut self, at: usize, runs: &[(u32, u32)], more: bool) -> bool {

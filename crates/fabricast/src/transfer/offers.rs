@@ -48,20 +48,13 @@ impl Offers {
     }
 
     /// Whether this receiver serves.
-    pub fn contains(&self, peer: PeerKey) -> bool {
+    fn contains(&self, peer: PeerKey) -> bool {
         self.0.iter().any(|offer| offer.peer == peer)
     }
 
     /// Notes that a receiver serves no more.
     pub fn remove(&mut self, peer: PeerKey) {
         self.0.retain(|offer| offer.peer != peer);
-    }
-
-    /// Forgets all. Returns their connections.
-    pub fn take(&mut self) -> impl Iterator<Item = PeerKey> + use<> {
-        std::mem::take(&mut self.0)
-            .into_iter()
-            .map(|offer| offer.peer)
     }
 
     /// Those that a late receiver is told of: others than itself, first those that were there from

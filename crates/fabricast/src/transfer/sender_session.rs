@@ -175,7 +175,6 @@ impl<'a> SenderSession<'a> {
                 rest(&mut self.driver, step.wake, now)?;
             }
         }
-        self.dismiss_serving();
         self.progress();
         Ok(())
     }
@@ -519,7 +518,7 @@ impl<'a> SenderSession<'a> {
                 }
             }
             // No receiver has a reliable channel here, and none is a guest.
-            bootstrap::Event::Frame { .. } | bootstrap::Event::Guest(_) => {}
+            bootstrap::Event::Frame { .. } | bootstrap::Event::Guest { .. } => {}
         }
         Ok(())
     }
@@ -603,11 +602,7 @@ impl<'a> SenderSession<'a> {
     fn complete(&mut self, at: usize, state: State) {
         let seconds = self.clock.0.elapsed().as_secs_f64();
         self.over(at, state, None);
-        let event = match self.stays(at) {
-            true => self.admission.completed(at, seconds),
-            false => self.admission.part(at, seconds),
-        };
-        (self.tell)(event);
+        (self.tell)(self.admission.part(at, seconds));
     }
 
     /// Drops the packs of a stream that every receiver has proven.
@@ -636,9 +631,8 @@ impl<'a> SenderSession<'a> {
         if state.is_complete() {
             self.last = seconds;
             member.placed = self.set.known_len().unwrap_or(member.placed);
-        } else {
-            self.offers.remove(member.peer);
         }
+        self.offers.remove(member.peer);
         member.stage = Stage::Over {
             state,
             reason,
