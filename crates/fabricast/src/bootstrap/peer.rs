@@ -210,7 +210,7 @@ impl Peer {
         }
         let bytes = &self.input[frame::HEAD..end];
         let input = match kind {
-            // Who has not shown a ticket is told nothing, not even which version this is.
+            // A client without a ticket is told nothing, not even which version this is.
             Kind::Message if self.known || self.ticket.is_some() => {
                 frame::message(bytes).map(Input::Message)
             }

@@ -14,9 +14,9 @@ use crate::waker::Waker;
 
 /// Packs that a peer may lack. One that lacks more is not asked any more: it is late, too.
 const LACKED_MAX: usize = 64;
-// A peer is asked for a pack only if it lacks all earlier ones that are wanted. So no more packs lie
-// in between that have not come than one peer may lack and the others have been asked for. Each of
-// them may leave a file incomplete before it and one behind it.
+// A peer is asked for a pack only if it lacks all earlier ones that are wanted. So the gaps between
+// packs that have come are no more than the packs that one peer may lack, and those that are
+// requested. A gap leaves two files incomplete at most.
 const _: () = assert!(2 * (LACKED_MAX + ToReceiver::PEERS_MAX + 2) <= INCOMPLETE_MAX);
 /// How often peers are asked again for what all of them lacked: it may have been under way to them.
 const AGAIN: u32 = 4;

@@ -71,8 +71,8 @@ impl ReceiverSession<'_> {
     }
 
     /// Connects to the receivers that serve, as the sender has told. A sender that was found by its
-    /// announcement may be anybody: it could turn this receiver on third hosts. For the same reason any
-    /// sender may tell of them once.
+    /// announcement may be anybody: it could turn this receiver on third hosts. For the same reason
+    /// any sender may tell of them once.
     pub(super) fn told_peers(&mut self, peers: &[Serving]) -> Result<(), Error> {
         let is_told = std::mem::replace(&mut self.is_told_peers, true);
         if !self.catching_up.lists_packs() || is_told {

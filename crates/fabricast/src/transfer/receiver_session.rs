@@ -493,8 +493,8 @@ impl<'a> ReceiverSession<'a> {
             Heard::Bulk(bytes) if self.catching_up.lists() => self.listed(&bytes)?,
             Heard::Bulk(bytes) => self.mend(&bytes)?,
             Heard::Frame(_) => return Err(strange()),
-            // The set is proven, whether the sender could take note of that or not. One that
-            // removes this receiver has taken note, and says why it does not believe that.
+            // The set is safe, whether the sender has learned that or not. A sender that removes
+            // this receiver now may have found that its proof is wrong.
             Heard::Message(ToReceiver::Aborted { .. }) | Heard::Closed(_) if safe => {
                 return Ok(self.may_leave());
             }
