@@ -332,10 +332,10 @@ pub struct Recv {
         ],
     )]
     pub discard: bool,
-    /// Give late receivers what is here already, until the transfer is over for all
+    /// Give late receivers what is here already, while the sender sends the rest
     ///
-    /// They get by TCP what they have missed, while the sender still sends the rest. Nobody else
-    /// gets it: the sender tells them a number that they have to show. Not by the scheme ibrmp.
+    /// They get by TCP what they have missed. Nobody else gets it: the sender tells them a number
+    /// that they have to show. Not by the scheme ibrmp.
     #[arg(long, conflicts_with_all = ["discard", "dry_run"])]
     pub serve: bool,
     /// Set set-user-ID, set-group-ID and sticky bits; make devices and FIFOs that the sender sends;

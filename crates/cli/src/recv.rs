@@ -334,9 +334,6 @@ fn say(out: &mut Output, event: &RecvEvent) {
             ));
         }
         RecvEvent::Storing => out.finish(),
-        RecvEvent::Serving => {
-            out.say("Everything is here; serving late receivers until the transfer is over");
-        }
         RecvEvent::Surplus(path) => out.print(&format!("{}\n", escaped(&path.path))),
         RecvEvent::FileStored { path, len } => {
             out.say(&format!("+ {} ({})", shown(path), units::bytes(*len)));

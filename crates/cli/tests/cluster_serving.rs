@@ -18,12 +18,21 @@ fn a_late_receiver_gets_what_it_has_missed_from_hosts_that_serve() {
     let mut transfer = Transfer::serving(&cluster, 2, 64 * MB, &options);
     transfer.send.until_share_of("fastest", 50);
     transfer.add("h4");
+    let joined = transfer.recv.last_mut().unwrap().until("joined", |_| true);
     let done = transfer.end(&[]);
     let late = done.sent.result("h4");
     assert_eq!(late["part"], "late");
     let from_peers = late["tally"]["peer_bytes"].as_u64().unwrap();
     assert!(from_peers > 0, "{late}");
-    // It has missed somewhat more than half. What came from others did not come again.
-    let spared = from_peers as f64 / (64 * MB) as f64;
-    assert!(done.multiple + spared < 1.8, "{}", done.describe());
+    // What came from others is not lacking any more, as both ends say.
+    let caught_up = done.sent.one("catching_up");
+    let lacking = caught_up["lacking"].as_u64().unwrap();
+    let told = format!("{caught_up}, {joined}; {}", done.describe());
+    assert_eq!(lacking == 0, joined["lacking"] == 0, "{told}");
+    // It has missed somewhat more than half.
+    let part = |bytes: u64| bytes as f64 / (64 * MB) as f64;
+    assert!(part(lacking + from_peers) < 0.8, "{told}");
+    // The sender sends again what is lacking, and no more. A packet has some 5 % beside its data.
+    let expected = 1.0 + part(lacking);
+    assert!(done.multiple <= 1.05 * expected + 0.1, "{told}");
 }

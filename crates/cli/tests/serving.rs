@@ -77,10 +77,9 @@ fn a_late_receiver_gets_what_it_has_missed_from_one_that_serves() {
         assert_eq!(sent.result(name)["state"], "verified");
     }
     assert!(from_peers("late", &late, &sent) > 1 << 20);
-    assert_eq!(from_peers("second", &second, &sent), 0);
-    // It was there for others until the end.
-    assert_eq!(first.all("serving").count(), 1);
-    assert_eq!(late.all("serving").count(), 0);
+    for (name, here) in [("first", &first), ("second", &second)] {
+        assert_eq!(from_peers(name, here, &sent), 0);
+    }
 }
 
 /// One that has been killed, and hangs before that.
@@ -120,7 +119,13 @@ fn a_file_that_has_changed_since_is_not_given() {
     }
     assert_eq!(late.all("peer_left").count(), 0, "{late:#?}");
     // Its own proof is wrong, and the sender says so.
-    first.end().expect(0);
+    let first = first.end().expect(9);
+    assert!(
+        first.stderr.contains("its proof is wrong"),
+        "{}",
+        first.stderr
+    );
+    assert_eq!(first.all("done").count(), 0);
     let sent = sender.end().expect(4);
     assert_eq!(sent.result("first")["state"], "failed");
     assert!(from_peers("late", &late, &sent) > 1 << 20);
@@ -149,32 +154,46 @@ fn guest(at: &str, shows: &Value) -> Peer {
     guest
 }
 
-/// One that has everything serves on while another one has not, and its user may end it then.
+/// Nobody can be served after the stream, so one that has everything need not stay.
 #[test]
-fn one_that_has_everything_serves_until_the_end_or_until_its_user_ends_it() {
+fn one_that_has_everything_ends_while_another_has_not() {
     let dir = Scratch::new();
     let source = dir.file("source", SIZE);
     let flush = Flush::new(&dir);
     let (mut sender, address) = common::sender(&source, &steady("2"));
     let held = flush.held(&Loopback, &address, "held", &dir.path("held"));
-    let mut first = receiver(&address, "first", &dir.path("first"), &["--serve"]);
-    sender.until_share_of("slowest", 20);
-    let (peer, at, shows) = told(&address);
-    drop(peer);
+    let first = receiver(&address, "first", &dir.path("first"), &["--serve"]);
     let reached = flush.reached();
-    first.until("serving", |_| true);
-    sender.until("verified", |e| e["receiver"] == "first");
-    // The transfer goes on for others.
-    for _ in 0..5 {
-        sender.until("progress", |_| true);
-    }
-    drop(guest(&at, &shows));
-    first.signal(Signal::INT);
     let first = first.end().expect(0);
     assert_eq!(first.one("done")["state"], "verified");
+    sender.until("verified", |e| e["receiver"] == "first");
     drop(reached);
     held.end().expect(0);
-    assert_eq!(sender.end().expect(4).result("first")["state"], "verified");
+    assert_eq!(sender.end().expect(0).result("first")["state"], "verified");
+}
+
+/// One host cannot take all places of a receiver that serves.
+#[test]
+fn a_few_guests_of_one_address_are_served() {
+    let mut begun = Begun::new();
+    begun.sender.until_share_of("slowest", 5);
+    let (member, at, shows) = told(&begun.address);
+    let mut guests: Vec<Peer> = (0..4).map(|_| guest(&at, &shows)).collect();
+    let mut further = Peer::connect(&at);
+    further.say(shows.clone());
+    further.refused("of this address");
+    // Where one goes, another may come.
+    let need = json!({"say": "need", "pack": 1, "block": null});
+    let mut talks = guests.pop().unwrap();
+    talks.say(json!({"say": "working", "done": 1}));
+    assert!(talks.is_closed());
+    let mut next = guest(&at, &shows);
+    next.say(need);
+    assert_eq!(next.bulk(), b"");
+    drop(member);
+    begun.first.end().expect(0);
+    begun.second.end().expect(0);
+    begun.sender.end().expect(4);
 }
 
 /// Without the number that the sender tells, nobody gets anything from a receiver that serves.
@@ -197,6 +216,9 @@ fn a_client_without_the_ticket_gets_nothing() {
         assert!(stranger.is_closed(), "it was told something");
     }
     assert!(Peer::hello(&at, "stranger", able()).is_closed());
+    let mut other = Peer::connect(&at);
+    other.say(json!({"say": "hello", "version": 1, "name": "stranger"}));
+    assert!(other.is_closed(), "it was told a version");
     // With the number, it gets what is there, and nothing else.
     let mut guest = self::guest(&at, &shows);
     guest.say(need.clone());

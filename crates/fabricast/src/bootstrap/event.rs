@@ -33,7 +33,12 @@ pub enum Event {
         hello: Hello,
     },
     /// A peer has shown the ticket of a receiver that serves.
-    Guest(PeerKey),
+    Guest {
+        /// Its connection.
+        peer: PeerKey,
+        /// Its address.
+        address: SocketAddr,
+    },
     /// A peer has said hello in a way that this version cannot read. It was told so.
     Refused {
         /// Name of the receiver, or its IP address.

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabricast_proto::ibrmp;
 
@@ -28,6 +28,9 @@ pub const NEEDS_MAX: usize = 16;
 /// Requests of one receiver for each block and each header, on average at most. An honest receiver
 /// sends three: for the hashes of the block's pieces, for some pieces, and for the whole block.
 const NEEDS_PER_BLOCK: u64 = 4;
+
+/// How long a guest may request nothing. One that lets the stream go first pauses for 10 s at most.
+pub const GUEST_IDLE: Duration = Duration::from_secs(30);
 
 /// What a peer has sent.
 enum Input {
@@ -71,6 +74,8 @@ pub struct Peer {
     pub needs: Vec<Need>,
     /// Number of requests so far.
     needed: u64,
+    /// When it last requested something. Until then: when it showed its ticket, or connected.
+    asked: Instant,
     /// Number of requests that the worker has begun to answer.
     begun: Arc<AtomicU64>,
 }
@@ -97,6 +102,7 @@ impl Peer {
             input: Vec::new(),
             needs: Vec::new(),
             needed: 0,
+            asked: Instant::now(),
         }
     }
 
@@ -117,6 +123,13 @@ impl Peer {
     /// said hello, or the connection is closing.
     pub fn has_no_place(&self) -> bool {
         !self.known || self.closing
+    }
+
+    /// Whether it is a guest that has requested nothing for [`GUEST_IDLE`], and so keeps a place
+    /// from others.
+    pub fn is_idle_guest(&self, now: Instant) -> bool {
+        let is_guest = self.ticket.is_some() && self.known && !self.closing;
+        is_guest && now.duration_since(self.asked) > GUEST_IDLE
     }
 
     /// Whether it must be served even if nothing arrives from the network.
@@ -197,7 +210,10 @@ impl Peer {
         }
         let bytes = &self.input[frame::HEAD..end];
         let input = match kind {
-            Kind::Message if self.known => frame::message(bytes).map(Input::Message),
+            // A client without a ticket is told nothing, not even which version this is.
+            Kind::Message if self.known || self.ticket.is_some() => {
+                frame::message(bytes).map(Input::Message)
+            }
             Kind::Message => first_message(bytes)?.map(Input::Message),
             Kind::Ibrmp if self.has_channel => ibrmp::decode(bytes)
                 .ok()
@@ -218,8 +234,9 @@ impl Peer {
         let wrong = |text: String| Err(Gone::Wrong(text));
         match (message, self.known) {
             (ToSender::Ticket { ticket }, false) if Some(ticket) == self.ticket => {
-                self.known = true;
-                Ok(Some(Event::Guest(peer)))
+                (self.known, self.asked) = (true, Instant::now());
+                let address = self.address;
+                Ok(Some(Event::Guest { peer, address }))
             }
             (ToSender::Hello(hello), false) if self.ticket.is_none() => {
                 self.known = true;
@@ -245,6 +262,7 @@ impl Peer {
                     return wrong("it asked for the same things again and again".into());
                 }
                 self.needs.push(need);
+                self.asked = Instant::now();
                 Ok(None)
             }
             (message, true) => Ok(Some(Event::Said { peer, message })),
@@ -299,4 +317,37 @@ fn exists(need: &Need, blocks: &dyn Blocks) -> bool {
     let once = need.pieces.is_sorted_by(|a, b| a < b);
     let either = !need.hashes || need.pieces.is_empty();
     whole > 0 && there && once && either
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Otherwise it would keep a place from others for as long as the transfer lasts.
+    #[test]
+    fn a_guest_that_requests_nothing_is_idle() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let local = listener.local_addr().unwrap();
+        let peer = |ticket| {
+            let stream = TcpStream::connect(local).unwrap();
+            let address = stream.local_addr().unwrap();
+            let incoming = Incoming {
+                stream,
+                address,
+                local,
+            };
+            let mut peer = Peer::new(incoming, ticket);
+            peer.known = true;
+            peer
+        };
+        let second = Duration::from_secs(1);
+        let mut guest = peer(Some(Ticket::random().unwrap()));
+        let late = guest.asked + GUEST_IDLE + second;
+        assert!(!guest.is_idle_guest(late - second) && guest.is_idle_guest(late));
+        guest.asked += 2 * second;
+        assert!(!guest.is_idle_guest(late));
+        assert!(!peer(None).is_idle_guest(late + GUEST_IDLE), "a receiver");
+    }
 }

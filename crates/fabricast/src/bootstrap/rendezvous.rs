@@ -23,9 +23,10 @@ use super::event::{Event, PeerKey};
 use super::frame;
 use super::message::ToReceiver;
 use super::output::{Gone, Item};
-use super::peer::{Peer, Writer};
+use super::peer::{GUEST_IDLE, Peer, Writer};
 use super::psk::Ticket;
 use super::workers::{Order, Report, WorkerCounts, WorkerPlan, Workers};
+use crate::text::spoken;
 use crate::waker::Waker;
 
 /// How long one turn waits at most.
@@ -492,6 +493,15 @@ impl Server {
         let late: Vec<u64> = late.map(|pending| pending.key).collect();
         for key in late {
             self.lose(key, "it said nothing".into());
+        }
+        let idle = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.is_idle_guest(now));
+        let idle: Vec<u64> = idle.map(|(key, _)| *key).collect();
+        for key in idle {
+            let reason = format!("it requested nothing for {}", spoken(GUEST_IDLE));
+            self.gone(key, Gone::Wrong(reason));
         }
     }
 }

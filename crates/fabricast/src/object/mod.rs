@@ -149,7 +149,8 @@ pub use source_set::{Selection, SourceFile, SourceSet};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
 pub use tree::{
-    Destination, DryRun, FileMetadata, Kept, Received, Tree, UnprovenFile, remove_leftovers,
+    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, Received, Tree, UnprovenFile,
+    remove_leftovers,
 };
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.

@@ -275,7 +275,7 @@ impl<'a> Admission<'a> {
                 }
             }
             // No receiver has a reliable channel yet, and none is a guest.
-            Event::Frame { .. } | Event::Guest(_) => {}
+            Event::Frame { .. } | Event::Guest { .. } => {}
             Event::Pending(n) => self.pending = n,
         }
         Ok(())

@@ -454,8 +454,6 @@ pub enum RecvEvent {
         /// Why, in words.
         reason: String,
     },
-    /// Everything is here. The receiver serves others until the transfer is over.
-    Serving,
     /// Progress of the receiver, about ten times a second.
     Progress {
         /// Seconds since the start.

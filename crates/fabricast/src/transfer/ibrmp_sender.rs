@@ -266,7 +266,7 @@ impl<'a> IbrmpSender<'a> {
                 }
             }
             // Nobody is a guest here.
-            Event::Guest(_) => {}
+            Event::Guest { .. } => {}
             Event::Frame { peer, frame } => {
                 if let Some(at) = self.peer(peer) {
                     self.admission.members[at].heard = Instant::now();

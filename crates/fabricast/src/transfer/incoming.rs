@@ -60,6 +60,11 @@ impl Store {
         self.waiting.get() > WAITING_MAX
     }
 
+    /// Bytes that may still come before so much waits that nothing more is taken.
+    pub fn room(&self) -> u64 {
+        WAITING_MAX.saturating_sub(self.waiting.get())
+    }
+
     /// Memory for a pack of `len` bytes. Memory that was in use before costs much less than new
     /// memory, but a short pack takes no long one.
     fn memory(&self, len: usize) -> Vec<u8> {

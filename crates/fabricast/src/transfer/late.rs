@@ -216,6 +216,7 @@ impl SenderSession<'_> {
         (member.part, member.place) = (Part::Demoted, Place::Aside);
         (member.complete, member.waited, member.asked) = (None, Duration::ZERO, None);
         let node = member.node;
+        self.offers.remove(member.peer);
         self.admission
             .rendezvous
             .say(member.peer, ToReceiver::Demoted);
@@ -265,7 +266,6 @@ impl SenderSession<'_> {
         let packs = self.packs.0;
         let member = &mut self.admission.members[at];
         (member.place, member.has_said) = (Place::Member, false);
-        member.asked = Some(Instant::now());
         (member.lacks, member.sent) = (Lacks::before(packs), 0);
         let is_told = std::mem::replace(&mut member.knows_end, self.root.is_some());
         let peer = member.peer;
@@ -277,7 +277,8 @@ impl SenderSession<'_> {
             packs,
         });
         self.admission.rendezvous.say(peer, join);
-        self.tell_peers(at);
+        let has_peers = self.tell_peers(at);
+        self.admission.members[at].asked = (!has_peers).then(Instant::now);
         if self.root.is_some() && !is_told {
             self.admission.rendezvous.say(peer, self.end_message());
         }
@@ -285,33 +286,19 @@ impl SenderSession<'_> {
     }
 
     /// Tells a late receiver, which has just joined the group, of receivers that serve. After the
-    /// stream it is told of none: the sender has time for it.
-    pub(super) fn tell_peers(&mut self, at: usize) {
+    /// stream it is told of none: the sender has time for it. Returns whether it was told of any.
+    fn tell_peers(&mut self, at: usize) -> bool {
         if self.root.is_some() || self.packs.0 == 0 {
-            return;
+            return false;
         }
-        let member = &mut self.admission.members[at];
-        let peers = self.offers.tell(member.peer);
-        member.has_peers = !peers.is_empty();
-        if member.has_peers {
+        let peer = self.admission.members[at].peer;
+        let peers = self.offers.tell(peer);
+        let is_told = !peers.is_empty();
+        if is_told {
             let peers = ToReceiver::Peers { peers };
-            self.admission.rendezvous.say(member.peer, peers);
+            self.admission.rendezvous.say(peer, peers);
         }
-    }
-
-    /// Whether a receiver that has everything stays, because it serves others.
-    pub(super) fn stays(&self, at: usize) -> bool {
-        let mut members = self.admission.members.iter();
-        let is_serving = self.offers.contains(self.admission.members[at].peer);
-        is_serving && members.any(|member| member.active())
-    }
-
-    /// Says goodbye to those that have served others until the end.
-    pub(super) fn dismiss_serving(&mut self) {
-        for peer in self.offers.take() {
-            self.admission.rendezvous.say(peer, ToReceiver::Bye);
-            self.admission.rendezvous.close(peer);
-        }
+        is_told
     }
 
     /// Notes which packs a receiver has that were announced before it was admitted. False if it may
@@ -325,10 +312,6 @@ impl SenderSession<'_> {
             return false;
         }
         member.has_said = !more;
-        // It gets on: receivers that serve have given it more.
-        if more && !runs.is_empty() {
-            member.asked = Some(Instant::now());
-        }
         if !more {
             member.asked = None;
             let lacking = self.catch_up.lacking(&member.lacks);
@@ -436,11 +419,12 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Gives up the receivers that lack a pack which cannot be read again.
+    /// Gives up the receivers that lack a pack which cannot be read again. One that has not said
+    /// yet what it has may get the pack from a receiver that serves.
     fn cannot_send_again(&mut self, number: u32, reason: &str) {
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
-            if member.in_group() && member.lacks.contains(number) {
+            if member.in_group() && member.has_said && member.lacks.contains(number) {
                 let reason = format!("what it has missed cannot be sent any more: {reason}");
                 self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason);
             }

@@ -10,6 +10,8 @@ use crate::transport::NodeAddress;
 struct Offer {
     peer: PeerKey,
     serving: Serving,
+    /// Whether it was there from the start. One that came late has less to give.
+    is_whole: bool,
     /// Late receivers that were told of it.
     told: usize,
 }
@@ -21,7 +23,12 @@ pub struct Offers(Vec<Offer>);
 impl Offers {
     /// Notes what a receiver offers that connects from `from`: it can offer its own address alone.
     /// False if it may not say that.
-    pub fn add(&mut self, peer: PeerKey, from: SocketAddr, port: u16, ticket: Ticket) -> bool {
+    pub fn add(
+        &mut self,
+        peer: PeerKey,
+        (from, port, ticket): (SocketAddr, u16, Ticket),
+        is_whole: bool,
+    ) -> bool {
         if port < PORT_MIN || self.contains(peer) {
             return false;
         }
@@ -34,13 +41,14 @@ impl Offers {
         self.0.push(Offer {
             peer,
             serving,
+            is_whole,
             told: 0,
         });
         true
     }
 
     /// Whether this receiver serves.
-    pub fn contains(&self, peer: PeerKey) -> bool {
+    fn contains(&self, peer: PeerKey) -> bool {
         self.0.iter().any(|offer| offer.peer == peer)
     }
 
@@ -49,19 +57,12 @@ impl Offers {
         self.0.retain(|offer| offer.peer != peer);
     }
 
-    /// Forgets all. Returns their connections.
-    pub fn take(&mut self) -> impl Iterator<Item = PeerKey> + use<> {
-        std::mem::take(&mut self.0)
-            .into_iter()
-            .map(|offer| offer.peer)
-    }
-
-    /// Those that a late receiver is told of: others than itself, first those of which the fewest
-    /// were told.
+    /// Those that a late receiver is told of: others than itself, first those that were there from
+    /// the start, and among these those of which the fewest were told.
     pub fn tell(&mut self, late: PeerKey) -> Vec<Serving> {
         let others = self.0.iter_mut().filter(|offer| offer.peer != late);
         let mut others: Vec<&mut Offer> = others.collect();
-        others.sort_by_key(|offer| offer.told);
+        others.sort_by_key(|offer| (!offer.is_whole, offer.told));
         let told = others.into_iter().take(ToReceiver::PEERS_MAX);
         told.map(|offer| {
             offer.told += 1;
@@ -81,11 +82,12 @@ mod tests {
         let from: SocketAddr = "10.0.0.7:5000".parse().unwrap();
         let ticket = Ticket::random().unwrap();
         let peer = PeerKey::numbered;
-        assert!(!offers.add(peer(1), from, 1023, ticket), "a service's port");
+        let offer = |port| (from, port, ticket);
+        assert!(!offers.add(peer(1), offer(1023), true), "a service's port");
         for n in 1..=6 {
-            assert!(offers.add(peer(n), from, 2000 + n as u16, ticket));
+            assert!(offers.add(peer(n), offer(2000 + n as u16), true));
         }
-        assert!(!offers.add(peer(1), from, 3000, ticket), "it has one");
+        assert!(!offers.add(peer(1), offer(3000), true), "it has one");
         let ports = |told: Vec<Serving>| -> Vec<u16> {
             let at = told.iter().map(|serving| serving.address.ip().unwrap());
             at.map(|at| {
@@ -99,5 +101,12 @@ mod tests {
         offers.remove(peer(2));
         assert!(!offers.contains(peer(2)));
         assert_eq!(ports(offers.tell(peer(9))), [2001, 2004, 2005, 2006]);
+        // Nobody was told of one that came late itself, and still it comes last.
+        assert!(offers.add(peer(7), offer(2007), false));
+        offers.remove(peer(3));
+        offers.remove(peer(4));
+        assert_eq!(ports(offers.tell(peer(9))), [2001, 2005, 2006, 2007]);
+        offers.remove(peer(1));
+        assert_eq!(ports(offers.tell(peer(9))), [2005, 2006, 2007]);
     }
 }

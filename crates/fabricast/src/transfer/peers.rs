@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 use super::pack_table::PackTable;
 use crate::bootstrap::message::{Serving, ToReceiver};
 use crate::bootstrap::{Fetched, Fetcher, PORT_MIN, Throttle};
-use crate::object::PackRecord;
 use crate::object::pack::Pack;
+use crate::object::{INCOMPLETE_MAX, PackRecord};
 use crate::waker::Waker;
 
 /// Packs that a peer may lack. One that lacks more is not asked any more: it is late, too.
-const LACKED_MAX: usize = 256;
+const LACKED_MAX: usize = 64;
+// A peer is asked for a pack only if it lacks all earlier ones that are wanted. So the gaps between
+// packs that have come are no more than the packs that one peer may lack, and those that are
+// requested. A gap leaves two files incomplete at most.
+const _: () = assert!(2 * (LACKED_MAX + ToReceiver::PEERS_MAX + 2) <= INCOMPLETE_MAX);
 /// How often peers are asked again for what all of them lacked: it may have been under way to them.
 const AGAIN: u32 = 4;
 /// How long before that nothing is asked.
@@ -49,12 +53,14 @@ pub struct Peers {
 }
 
 /// The addresses that a sender may tell: those of the family that this receiver uses, but no
-/// services of hosts.
+/// services of hosts, and nothing on this host itself unless the sender is on it.
 fn address(serving: &Serving, local: SocketAddr) -> Option<SocketAddr> {
     let mut address = serving.address.ip()?;
-    let ip = address.ip();
+    let (ip, own) = (address.ip().to_canonical(), local.ip().to_canonical());
+    address.set_ip(ip);
     let is_sound = address.port() >= PORT_MIN
-        && ip.is_ipv4() == local.is_ipv4()
+        && ip.is_ipv4() == own.is_ipv4()
+        && (!ip.is_loopback() || own.is_loopback())
         && !ip.is_multicast()
         && !ip.is_unspecified();
     // An address of the link has this host's number of the link.
@@ -115,9 +121,12 @@ impl Peers {
         next.copied().filter(|_| is_asked)
     }
 
-    /// Requests a pack of each peer that has given the one before.
-    pub fn request(&mut self, table: &mut PackTable) {
+    /// Requests a pack of each peer that has given the one before, as far as there is room for
+    /// what is requested, in bytes.
+    pub fn request(&mut self, table: &mut PackTable, room: u64) {
         self.ask_again();
+        let requested = self.all.iter().filter_map(|peer| peer.requested);
+        let mut requested: u64 = requested.map(|(_, record)| u64::from(record.len)).sum();
         for at in 0..self.all.len() {
             if self.all[at].requested.is_some() {
                 continue;
@@ -126,6 +135,10 @@ impl Peers {
             let Some((number, record)) = next.and_then(|n| Some((n, table.get(n)?.0))) else {
                 continue;
             };
+            requested += u64::from(record.len);
+            if requested > room {
+                return;
+            }
             self.wanted.remove(&number);
             let peer = &mut self.all[at];
             peer.fetcher.request(number, record);
@@ -176,8 +189,36 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
     use crate::bootstrap::Ticket;
+
+    /// What several peers give at once has room together, or waits.
+    #[test]
+    fn no_more_is_requested_than_there_is_room_for() {
+        let mut table = PackTable::default();
+        assert!(table.join(3));
+        let record = |n| PackRecord {
+            len: 10,
+            header: 5,
+            hash: [n; 32],
+        };
+        assert_eq!(table.list(&[record(0), record(1), record(2)]), 3);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let serving = Serving {
+            address: at.into(),
+            ticket: Ticket::random().unwrap(),
+        };
+        let mut peers = Peers::connect(&[serving; 3], at, &Waker::new().unwrap());
+        peers.want(0..3);
+        for (room, expected) in [(9, 0), (29, 2), (29, 2), (30, 3)] {
+            peers.request(&mut table, room);
+            let requested = peers.all.iter().filter(|peer| peer.requested.is_some());
+            assert_eq!(requested.count(), expected, "{room}");
+        }
+    }
 
     /// What a sender tells is connected to only if a receiver may serve there.
     #[test]
@@ -193,11 +234,23 @@ mod tests {
             "[fd00::2]:4000",
             "239.1.1.1:4000",
             "0.0.0.0:4000",
+            "127.0.0.1:4000",
+            "[::ffff:127.0.0.1]:4000",
+            "[::1]:4000",
         ] {
             assert_eq!(address(&serving(bad), v4), None, "{bad}");
         }
         let good = "10.0.0.2:4000";
         assert_eq!(address(&serving(good), v4), good.parse().ok());
+        // One host may have two ways to write one address.
+        let mapped = "[::ffff:10.0.0.1]:1".parse().unwrap();
+        assert_eq!(address(&serving(good), mapped), good.parse().ok());
+        let to_mapped = serving("[::ffff:10.0.0.2]:4000");
+        assert_eq!(address(&to_mapped, v4), good.parse().ok());
+        // Where the sender is on this host, others are, too.
+        let here = "127.0.0.1:4000";
+        let own = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(address(&serving(here), own), here.parse().ok());
         // The number of a link is that of this host.
         let mut own: SocketAddr = "[fe80::1]:1".parse().unwrap();
         if let SocketAddr::V6(own) = &mut own {

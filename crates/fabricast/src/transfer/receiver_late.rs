@@ -71,9 +71,11 @@ impl ReceiverSession<'_> {
     }
 
     /// Connects to the receivers that serve, as the sender has told. A sender that was found by its
-    /// announcement may be anybody: it could turn this receiver on third hosts.
+    /// announcement may be anybody: it could turn this receiver on third hosts. For the same reason
+    /// any sender may tell of them once.
     pub(super) fn told_peers(&mut self, peers: &[Serving]) -> Result<(), Error> {
-        if !self.catching_up.lists_packs() || self.peers.is_some() {
+        let is_told = std::mem::replace(&mut self.is_told_peers, true);
+        if !self.catching_up.lists_packs() || is_told {
             return Err(strange());
         }
         if !self.is_found {
@@ -140,9 +142,7 @@ impl ReceiverSession<'_> {
         }
         peers.arrived(self.driver.node().counters().received);
         if self.catching_up.asks_peers() {
-            if !self.store.is_full() {
-                peers.request(&mut self.packs);
-            }
+            peers.request(&mut self.packs, self.store.room());
             if peers.is_done() {
                 return Ok(());
             }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, Event, NodeId, OpId, Refused};
@@ -49,9 +48,8 @@ enum Phase {
     Receiving,
     /// All packs are stored. The receiver proves that to the sender, and ends the set.
     Storing,
-    /// The set is safe. The receiver waits for the sender's `Bye`, at most until this time. `None`:
-    /// it serves for as long as the transfer lasts.
-    Leaving(Option<Instant>),
+    /// The set is safe. The receiver waits for the sender's `Bye`, at most until this time.
+    Leaving(Instant),
 }
 
 /// A pack that is posted.
@@ -97,6 +95,8 @@ pub struct ReceiverSession<'a> {
     pub(super) end: Option<[u8; 32]>,
     /// The receivers that serve, of which this one gets what it lacks.
     pub(super) peers: Option<Peers>,
+    /// Whether the sender has told of receivers that serve, which it does once.
+    pub(super) is_told_peers: bool,
     /// The late receivers that this one serves, if its user wants that.
     serving: Option<Serving>,
     /// Whether the sender was found by its announcement, and may be anybody.
@@ -203,6 +203,7 @@ impl<'a> ReceiverSession<'a> {
             group: (start.group, false),
             end: None,
             peers: None,
+            is_told_peers: false,
             serving,
             is_found,
             waker: waker.clone(),
@@ -248,7 +249,7 @@ impl<'a> ReceiverSession<'a> {
             {
                 return Ok(self.report());
             }
-            self.check_interrupt()?;
+            check(&self.options.interrupt)?;
             if self.advance()? || self.is_dry_run_over {
                 return Ok(self.report());
             }
@@ -437,17 +438,6 @@ impl<'a> ReceiverSession<'a> {
         self.end.is_some() && is_inside && self.posted.is_empty() && self.packs.is_whole()
     }
 
-    /// An interruption gives the transfer up, unless this receiver only serves any more.
-    fn check_interrupt(&mut self) -> Result<(), Error> {
-        match self.phase {
-            Phase::Leaving(None) if self.options.interrupt.load(Ordering::Relaxed) => {
-                self.dismissed = true;
-                Ok(())
-            }
-            _ => check(&self.options.interrupt),
-        }
-    }
-
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
         match event {
             Event::Complete(op) => {
@@ -503,7 +493,11 @@ impl<'a> ReceiverSession<'a> {
             Heard::Bulk(bytes) if self.catching_up.lists() => self.listed(&bytes)?,
             Heard::Bulk(bytes) => self.mend(&bytes)?,
             Heard::Frame(_) => return Err(strange()),
-            _ if safe => return Ok(self.may_leave()),
+            // The set is safe, whether the sender has learned that or not. A sender that removes
+            // this receiver now may have found that its proof is wrong.
+            Heard::Message(ToReceiver::Aborted { .. }) | Heard::Closed(_) if safe => {
+                return Ok(self.may_leave());
+            }
             Heard::Message(message @ (ToReceiver::Removed { .. } | ToReceiver::Aborted { .. })) => {
                 self.forsaken(surprise(message))?
             }
@@ -530,7 +524,7 @@ impl<'a> ReceiverSession<'a> {
     /// other receivers may still need it, for at most [`FAREWELL`].
     fn may_leave(&mut self) -> bool {
         if !std::mem::replace(&mut self.dismissed, true) {
-            self.phase = Phase::Leaving(Some(Instant::now() + FAREWELL));
+            self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         }
         !self.serves()
     }
@@ -560,8 +554,7 @@ impl<'a> ReceiverSession<'a> {
             }
             Phase::Storing => Ok(false),
             Phase::Leaving(until) => {
-                let over = until.is_some_and(|until| Instant::now() >= until);
-                Ok(over || self.dismissed && !self.serves())
+                Ok(Instant::now() >= until || self.dismissed && !self.serves())
             }
         }
     }
@@ -586,14 +579,10 @@ impl<'a> ReceiverSession<'a> {
         self.failed = finished.failed;
         self.len = Some(finished.len);
         (self.deleted, self.special) = (finished.deleted, finished.special);
-        let is_serving = self.serving.is_some() && self.lost.is_none();
-        self.phase = Phase::Leaving((!is_serving).then(|| Instant::now() + FAREWELL));
+        self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
         let statistics = self.statistics;
-        if is_serving {
-            (self.tell)(RecvEvent::Serving);
-        }
         // The set is safe, whether the sender learns that or not.
         match self.lost {
             Some(_) => self.dismissed = true,

@@ -37,9 +37,6 @@ pub enum Stage {
 /// The least patience with a receiver that proves and stores. It reports once a second, and less
 /// patience would take a busy disk for a stopped process.
 const PATIENCE_STORING: Duration = Duration::from_secs(3);
-/// The least patience with a receiver that gets packs from receivers that serve. It says so of each
-/// pack, and pauses between blocks where that is in the way of the stream.
-const PATIENCE_FETCHING: Duration = Duration::from_secs(60);
 /// The least patience with a receiver that flushes the file. The flush reports no progress, and a
 /// large file in a large memory takes long. Less patience would take a disk that works for one that
 /// hangs.
@@ -212,10 +209,10 @@ pub struct Member {
     pub lost: BTreeSet<u32>,
     /// Whether it has said what it lacks.
     pub has_said: bool,
-    /// Since when it is a member and has not said that.
+    /// Since when the sender waits for it to say that. One that was told of receivers that serve
+    /// may get packs from these for as long as the stream runs: the sender waits for it from then
+    /// on.
     pub asked: Option<Instant>,
-    /// Whether it was told of receivers that serve, from which it gets what it lacks.
-    pub has_peers: bool,
     /// Packs of a stream that it has proven: all before this number.
     pub proven: u32,
     /// Since when the sender keeps as much of a stream as it may because this receiver has not
@@ -263,7 +260,6 @@ impl Member {
             lost: BTreeSet::new(),
             has_said: true,
             asked: None,
-            has_peers: false,
             proven: 0,
             unproven: None,
             sent: 0,
@@ -355,11 +351,7 @@ impl Member {
         };
         let limit = patience.max(PATIENCE_STORING);
         let proving = self.unproven.map(|since| stands(since, limit));
-        let giving = match self.has_peers {
-            true => patience.max(PATIENCE_FETCHING),
-            false => patience,
-        };
-        let saying = self.asked.map(|since| stands(since, giving));
+        let saying = self.asked.map(|since| stands(since, patience));
         let all = std::iter::once(placing).chain(told.into_iter().flatten());
         all.chain(proving).chain(saying)
     }

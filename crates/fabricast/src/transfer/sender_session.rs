@@ -175,7 +175,6 @@ impl<'a> SenderSession<'a> {
                 rest(&mut self.driver, step.wake, now)?;
             }
         }
-        self.dismiss_serving();
         self.progress();
         Ok(())
     }
@@ -346,12 +345,17 @@ impl<'a> SenderSession<'a> {
         self.phase = Phase::Ended;
         let end = self.end_message();
         self.admission.say_group(&end);
+        let now = Instant::now();
         for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
             member.knows_end = true;
+            // Those that get packs from receivers that serve stop that now.
+            if !member.has_said {
+                member.asked.get_or_insert(now);
+            }
         }
         self.root = Some(self.hasher.finalize().to_hex().to_string());
         self.total = Some(self.packs.1 + self.set.manifest().copied());
-        let (at, lasted) = (Instant::now(), self.clock.0.elapsed());
+        let (at, lasted) = (now, self.clock.0.elapsed());
         self.streamed = Some(OthersDone { at, lasted });
     }
 
@@ -514,7 +518,7 @@ impl<'a> SenderSession<'a> {
                 }
             }
             // No receiver has a reliable channel here, and none is a guest.
-            bootstrap::Event::Frame { .. } | bootstrap::Event::Guest(_) => {}
+            bootstrap::Event::Frame { .. } | bootstrap::Event::Guest { .. } => {}
         }
         Ok(())
     }
@@ -533,7 +537,11 @@ impl<'a> SenderSession<'a> {
                 self.fresh = true;
             }
             (ToSender::Serves { port, ticket }, Stage::Receiving)
-                if self.offers.add(member.peer, member.address, port, ticket) => {}
+                if self.offers.add(
+                    member.peer,
+                    (member.address, port, ticket),
+                    member.part == Part::Whole,
+                ) => {}
             (ToSender::Has { runs, more }, Stage::Receiving) => {
                 if !self.has(at, &runs, more) {
                     let reason = ToSender::Has { runs, more }.out_of_turn();
@@ -594,11 +602,7 @@ impl<'a> SenderSession<'a> {
     fn complete(&mut self, at: usize, state: State) {
         let seconds = self.clock.0.elapsed().as_secs_f64();
         self.over(at, state, None);
-        let event = match self.stays(at) {
-            true => self.admission.completed(at, seconds),
-            false => self.admission.part(at, seconds),
-        };
-        (self.tell)(event);
+        (self.tell)(self.admission.part(at, seconds));
     }
 
     /// Drops the packs of a stream that every receiver has proven.
@@ -627,9 +631,8 @@ impl<'a> SenderSession<'a> {
         if state.is_complete() {
             self.last = seconds;
             member.placed = self.set.known_len().unwrap_or(member.placed);
-        } else {
-            self.offers.remove(member.peer);
         }
+        self.offers.remove(member.peer);
         member.stage = Stage::Over {
             state,
             reason,

@@ -1,6 +1,7 @@
 //! A receiver that serves: it gives late receivers what it has stored (spec 5.15).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::stored_headers::StoredHeaders;
@@ -14,11 +15,13 @@ use crate::waker::Waker;
 
 /// Guests that are served at once, at most. Each may have a block in memory.
 const GUESTS_MAX: usize = 16;
+/// Guests of one address that are served at once, at most, so that one host keeps no others out.
+const PER_ADDRESS: usize = 4;
 
 /// The late receivers that this receiver serves, its *guests*.
 pub struct Serving {
     rendezvous: Rendezvous,
-    guests: BTreeSet<PeerKey>,
+    guests: BTreeMap<PeerKey, IpAddr>,
 }
 
 impl Serving {
@@ -53,23 +56,35 @@ impl Serving {
         said.map_err(|e| Error::io("talking to the sender", e))?;
         Ok(Serving {
             rendezvous,
-            guests: BTreeSet::new(),
+            guests: BTreeMap::new(),
         })
+    }
+
+    /// Why a guest at this address cannot be served, if it cannot.
+    fn objection(&self, address: IpAddr) -> Option<&'static str> {
+        let of_it = self.guests.values().filter(|at| **at == address).count();
+        match () {
+            () if self.guests.len() >= GUESTS_MAX => Some("it serves as many as it can"),
+            () if of_it >= PER_ADDRESS => Some("it serves as many of this address as it may"),
+            () => None,
+        }
     }
 
     /// Admits guests that have shown the ticket, and forgets those that are gone.
     pub fn turn(&mut self) {
         while let Some(event) = self.rendezvous.event() {
             match event {
-                Event::Guest(peer) if self.guests.len() < GUESTS_MAX => {
-                    self.guests.insert(peer);
-                    self.rendezvous.say(peer, ToReceiver::Admitted);
-                }
-                Event::Guest(peer) => {
-                    let reason = "it serves as many as it can".into();
-                    self.rendezvous.say(peer, ToReceiver::Refused { reason });
-                    self.rendezvous.close(peer);
-                }
+                Event::Guest { peer, address } => match self.objection(address.ip()) {
+                    None => {
+                        self.guests.insert(peer, address.ip());
+                        self.rendezvous.say(peer, ToReceiver::Admitted);
+                    }
+                    Some(reason) => {
+                        let reason = reason.into();
+                        self.rendezvous.say(peer, ToReceiver::Refused { reason });
+                        self.rendezvous.close(peer);
+                    }
+                },
                 // A guest requests packs, and says nothing else.
                 Event::Said { peer, .. } => {
                     self.rendezvous.close(peer);

@@ -81,11 +81,6 @@ impl Admission<'_> {
     /// event that tells so.
     pub fn part(&mut self, at: usize, seconds: f64) -> SendEvent {
         self.say_bye(at);
-        self.completed(at, seconds)
-    }
-
-    /// The event that tells that a receiver has everything, since `seconds` after the start.
-    pub fn completed(&self, at: usize, seconds: f64) -> SendEvent {
         let member = &self.members[at];
         let receiver = member.name();
         match member.ended(State::Received) {

@@ -61,7 +61,7 @@ const BATCH: usize = 256;
 const WRITTEN: usize = 256 << 10;
 /// Most files that are incomplete at once; each has an open descriptor. Packs may come in any
 /// order, but a receiver lacks runs of them, and a run leaves two files incomplete at most.
-const INCOMPLETE_MAX: usize = 256;
+pub const INCOMPLETE_MAX: usize = 256;
 /// Bytes of zeros that are written at once.
 const ZEROS: usize = 1 << 20;
 /// Write permissions of the group and of others.
