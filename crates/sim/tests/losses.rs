@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast::proto::Time;
-use fabricast_sim::fault::{Block, Blocked, LinkFaults, RateChange};
+use fabricast_sim::fault::{Block, Blocked, LinkFaults};
 use fabricast_sim::topology::{LinkSpec, Topology};
 use fabricast_sim::{Cluster, Outcome, Scenario, Trace};
 
@@ -60,33 +60,6 @@ fn a_transfer_to_one_or_to_many_ends_too() {
     }
 }
 
-/// Packets that the sender has sent for each packet of a file of `len` bytes.
-fn sent_for_each(o: &Outcome, len: u64) -> f64 {
-    let c = &o.counters[0];
-    let sent = c.data + c.data_unicast + c.repairs_multicast + c.repairs_unicast;
-    sent as f64 / (len as f64 / 1440.0)
-}
-
-/// Where multicast is lost more often than unicast, the sender takes the cheaper of both: never
-/// much more than what both cost without loss (P3.10). Where both are lost, it sends to all.
-#[test]
-fn the_cheaper_of_multicast_and_unicast_is_taken() {
-    for (loss, multicast_only, most) in [
-        (0.0, true, 1.1),
-        (0.5, true, 3.7),
-        (0.8, true, 5.5),
-        (0.9, true, 6.2),
-        (0.5, false, 4.5),
-        (0.8, false, 14.0),
-    ] {
-        let mut s = file(5, 1440, loss, 1);
-        s.faults.down.multicast_only = multicast_only;
-        let sent = sent_for_each(&run(&s), 1_000_000);
-        println!("{loss} {multicast_only}: {sent}");
-        assert!(sent <= most, "{loss} {multicast_only}: {sent}");
-    }
-}
-
 /// When little is lost, the sender retransmits nothing that no receiver has asked for.
 #[test]
 fn what_is_repeated_is_repeated_only_where_much_is_lost() {
@@ -119,34 +92,5 @@ fn multicast_that_fails_near_the_end_is_noticed() {
         s.complete_within = Duration::ZERO;
         let took = run(&s).done_at;
         assert!(took < Time(3_000_000_000), "blocked at {us} us: {took:?}");
-    }
-}
-
-/// Receivers whose links are slower than the sender begins: it paces, and does not take what their
-/// queues drop for multicast that is lost, which would go by unicast.
-#[test]
-fn slow_links_do_not_look_like_lost_multicast() {
-    for (rate, most) in [
-        (250_000, 4.0),
-        (1_000_000, 1.5),
-        (2_000_000, 1.5),
-        (4_000_000, 1.5),
-        (12_000_000, 1.5),
-    ] {
-        let mut s = file(5, 1440, 0.0, 1);
-        let len = 10_000_000;
-        s.streams[0].lens[0] = len;
-        s.topology.host.queue = 64 * 1024;
-        let slow = |host| RateChange {
-            host,
-            at: Duration::ZERO,
-            rate,
-        };
-        s.faults.rates = (1..s.hosts).map(slow).collect();
-        let o = run(&s);
-        let took = o.done_at.0 as f64 / 1e9 / (len as f64 / rate as f64);
-        let each = sent_for_each(&o, len);
-        println!("{rate}: {took} of the links' time, {each} packets for each");
-        assert!(took < 1.25 && each < most, "{rate}: {took}, {each}");
     }
 }

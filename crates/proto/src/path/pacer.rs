@@ -23,7 +23,7 @@ use core::time::Duration;
 use crate::path::Burst;
 use crate::time::Time;
 use outpacing::{Next, Outpacing, Round};
-use receiver::{Mark, QUEUE_HIGH_US, QUEUE_LOW_US, ReceiverState, STANDING, USED};
+use receiver::{LOSS_EXCESS, Mark, QUEUE_LOW_US, ReceiverState, STANDING, USED};
 
 /// Rate before anything is known, in bytes per second. Doubled every round, it passes 1 Gbit/s in
 /// five rounds.
@@ -34,6 +34,8 @@ const RATE_MIN: f64 = 16e3;
 const RATE_MAX: f64 = 40e9;
 /// Standing queue that Cruise aims at, in µs.
 const QUEUE_AIM_US: f64 = 2_500.0;
+/// Queue above which the rate goes below what arrives, to drain it, in µs.
+const QUEUE_HIGH_US: f64 = 5_000.0;
 /// Number of rounds that are remembered, to know what has stood for [`STANDING`].
 const RECENT: usize = 8;
 /// Rounds of which nothing is known.
@@ -54,6 +56,10 @@ const FALLEN: f64 = 0.8;
 /// Number of packets for which excess loss must last, besides [`STANDING`], to count: bursts of
 /// losses do not last.
 const LASTING: f64 = 256.0;
+/// Number of packets sent until which every loss counts as usual.
+const LEARN_FREELY: f64 = 200.0;
+/// Largest rise of the usual loss in a second while losses exceed it, as a share of the packets.
+const USUAL_RISES: f64 = 0.05;
 /// Age from which a measured loss is not used.
 const LOSS_AGE: Duration = Duration::from_millis(100);
 /// Age from which a measured delivered rate is not used.
@@ -279,17 +285,6 @@ impl Pacer {
         self.outpacing.take(&mut self.paths)
     }
 
-    /// The share of new packets that `member` loses although the path is not too fast: as a rule,
-    /// and with no queue before any member. 0.0 if there is such a queue.
-    pub fn loss_without_queue(&self, member: usize) -> f64 {
-        let (_, queue, _) = self.recent[0];
-        let found = self.paths.binary_search_by_key(&(member as u32), |p| p.0);
-        match found {
-            Ok(at) if queue <= QUEUE_HIGH_US => self.paths[at].1.usual_loss,
-            _ => 0.0,
-        }
-    }
-
     /// Forgets a member that is gone: another node may get its number.
     pub fn forget(&mut self, member: usize) {
         self.paths.retain(|p| p.0 != member as u32);
@@ -388,9 +383,24 @@ impl Pacer {
         let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
         let dt = f64::from(dt);
         let sent = burst.bytes.saturating_sub(mark.burst.bytes) as f64 / dt * 1e6;
-        let packets = f64::from(fresh);
-        path.learn_loss(now, (1.0 - got, packets), f64::from(queue));
-        path.arrives = Some(sent * got);
+        let (loss, packets) = (1.0 - got, f64::from(fresh));
+        path.learnt += packets;
+        let learn = |over: f64| packets / (packets + over.min(path.learnt - packets));
+        let (late, usual) = (learn(100.0), learn(2000.0));
+        path.loss += (loss - path.loss) * late;
+        let rise = (loss - path.usual_loss) * usual;
+        // Drops of a queue too short to be seen are not usual loss. While loss is far above the
+        // usual one, the usual loss rises by the clock, so slowly that the rate is cut first.
+        let most = match path.loss - path.usual_loss > LOSS_EXCESS && path.learnt > LEARN_FREELY {
+            true => USUAL_RISES * now.since(path.learnt_at).as_secs_f64(),
+            false => 1.0,
+        };
+        path.usual_loss += rise.min(most);
+        (path.learnt_at, path.arrives) = (now, Some(sent * got));
+        path.over = match path.loss - path.usual_loss > LOSS_EXCESS {
+            true => path.over.or(Some((now, path.learnt))),
+            false => None,
+        };
         let delivered =
             sent * likely(got, path.usual_loss, packets, paths) / (1.0 - path.usual_loss).max(0.05);
         // A sender that pauses, with no queue before the receiver, shows how much it sends and not

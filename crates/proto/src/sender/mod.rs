@@ -15,7 +15,6 @@
 
 mod acks;
 mod budget;
-mod cheaper;
 mod coroot;
 mod declines;
 mod fallback;

@@ -9,16 +9,10 @@ use crate::time::Time;
 pub(super) const USED: f64 = 0.75;
 /// Queue below which the link has room, in µs.
 pub(super) const QUEUE_LOW_US: f64 = 1_000.0;
-/// Queue above which the rate goes below what arrives, to drain it, in µs.
-pub(super) const QUEUE_HIGH_US: f64 = 5_000.0;
 /// Time for which a queue or a delivered rate must have been no better to count.
 pub(super) const STANDING: Duration = Duration::from_millis(40);
 /// Loss above the usual one that counts as congestion, as a share of the packets.
 pub(super) const LOSS_EXCESS: f64 = 0.15;
-/// Number of packets sent until which every loss without a queue counts as usual.
-const LEARN_FREELY: f64 = 200.0;
-/// Largest rise of the usual loss in a second while losses exceed it, as a share of the packets.
-const USUAL_RISES: f64 = 0.05;
 
 /// The state of one receiver, as its feedback shows it.
 #[derive(Clone, Debug)]
@@ -83,29 +77,6 @@ impl ReceiverState {
     /// Whether this receiver has held the rate for as long as `patience`.
     pub(super) fn has_held(&self, now: Time, patience: Duration) -> bool {
         self.held.is_some_and(|since| now.since(since) >= patience)
-    }
-
-    /// Takes the share `loss` of `packets` new packets for lost, while there was a queue of
-    /// `queue_us` µs.
-    pub(super) fn learn_loss(&mut self, now: Time, (loss, packets): (f64, f64), queue_us: f64) {
-        self.learnt += packets;
-        let learn = |over: f64| packets / (packets + over.min(self.learnt - packets));
-        let (late, usual) = (learn(100.0), learn(2000.0));
-        self.loss += (loss - self.loss) * late;
-        let is_excess = self.loss - self.usual_loss > LOSS_EXCESS;
-        // Drops of a queue are not usual loss, although it may be too short to be seen. While loss
-        // is far above the usual one, the usual loss rises by the clock, so slowly that the rate is
-        // cut first.
-        let most = match is_excess && (self.learnt > LEARN_FREELY || queue_us > QUEUE_HIGH_US) {
-            true => USUAL_RISES * now.since(self.learnt_at).as_secs_f64(),
-            false => 1.0,
-        };
-        self.usual_loss += ((loss - self.usual_loss) * usual).min(most);
-        self.learnt_at = now;
-        self.over = match self.loss - self.usual_loss > LOSS_EXCESS {
-            true => self.over.or(Some((now, self.learnt))),
-            false => None,
-        };
     }
 
     pub(super) fn new() -> ReceiverState {
