@@ -54,7 +54,7 @@ fn a_short_entry_overtakes_a_long_one() {
     until_all(&mut run, 2);
     fs::remove_file(to.join("feed/beside")).unwrap();
     assert_eq!(contents(&to.join("feed")), contents(&feed));
-    run.until("hook", |e| e["name"] == "long");
+    run.until_ever("hook", |e| e["name"] == "long");
     let end = ends(run);
     assert_eq!(came(&end), ["short", "short", "long"], "{end:#?}");
     let transfers = |kind: &str| -> Vec<u64> {
@@ -234,7 +234,7 @@ fn retention_goes_by_the_begin() {
         }
     };
     run.until("removed", removes("old"));
-    run.until("removed", removes("long"));
+    run.until_ever("removed", removes("long"));
     until_all(&mut run, 3);
     let end = ends(run);
     assert_eq!(came(&end), ["old", "short", "long"], "{end:#?}");
