@@ -19,7 +19,7 @@ fn long_tree(dir: &Scratch) -> PathBuf {
     top
 }
 
-/// A sender of the tree, two receivers of which the first serves, and the place of the tree.
+/// A sender of the tree, two receivers, and the place of the tree. The first receiver serves.
 struct Begun {
     dir: Scratch,
     top: PathBuf,

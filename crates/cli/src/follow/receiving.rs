@@ -51,7 +51,7 @@ impl Receiving {
         Ok(Receiving::of(number, entries, transfer))
     }
 
-    /// A transfer of which nothing is known yet.
+    /// A transfer that has told nothing yet.
     fn of(number: u64, entries: Vec<Entry>, transfer: Background<RecvEvent, Ended>) -> Receiving {
         Receiving {
             number,

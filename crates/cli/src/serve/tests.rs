@@ -57,7 +57,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// The feed has another catalogue, of which all followers hear.
+    /// The feed has another catalogue, and tells it to all followers.
     fn publish(&mut self, catalogue: Catalogue) {
         let number = catalogue.number;
         self.feed.found(Found::Catalogue(catalogue), &mut self.out);

@@ -591,7 +591,7 @@ pub enum ToReceiver {
 }
 
 impl ToReceiver {
-    /// Most receivers that serve, of which a late one is told.
+    /// Most receivers that serve whose addresses the sender tells a late one.
     pub const PEERS_MAX: usize = 4;
 }
 

@@ -35,8 +35,8 @@ const EARLY_MAX: u32 = 64;
 /// How often it may do so for each publication that it was told of: when that has ended for it, and
 /// when it wants again what has failed.
 const EARLY_EACH: u32 = 2;
-/// Most messages in which a follower says what it wants: as many as the runs of a whole catalogue
-/// can need, of which every other entry is wanted.
+/// Most messages in which a follower says what it wants: as many as the runs need if
+/// it wants every other entry of the largest catalogue.
 const PARTS_MAX: usize = Catalogue::ENTRIES_MAX.div_ceil(2).div_ceil(RUNS_MAX);
 
 /// Names a follower as long as its connection lasts.

@@ -57,8 +57,8 @@ impl Offers {
         self.0.retain(|offer| offer.peer != peer);
     }
 
-    /// Those that a late receiver is told of: others than itself, first those that were there from
-    /// the start, and among these those of which the fewest were told.
+    /// The receivers that the sender names to a late one: not itself, first those that were there
+    /// from the start, and among these those that it has named to the fewest.
     pub fn tell(&mut self, late: PeerKey) -> Vec<Serving> {
         let others = self.0.iter_mut().filter(|offer| offer.peer != late);
         let mut others: Vec<&mut Offer> = others.collect();

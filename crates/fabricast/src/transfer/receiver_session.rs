@@ -93,7 +93,7 @@ pub struct ReceiverSession<'a> {
     /// The key of the challenge by which this receiver proves to the sender that the set is here,
     /// once all packs are announced.
     pub(super) end: Option<[u8; 32]>,
-    /// The receivers that serve, of which this one gets what it lacks.
+    /// The receivers that serve, from which this one gets packs that it lacks.
     pub(super) peers: Option<Peers>,
     /// Whether the sender has told of receivers that serve, which it does once.
     pub(super) is_told_peers: bool,

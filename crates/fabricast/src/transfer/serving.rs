@@ -15,7 +15,8 @@ use crate::waker::Waker;
 
 /// Guests that are served at once, at most. Each may have a block in memory.
 const GUESTS_MAX: usize = 16;
-/// Guests of one address that are served at once, at most, so that one host keeps no others out.
+/// Most guests of one address that this receiver serves at once, so that one host does not keep
+/// all others out.
 const PER_ADDRESS: usize = 4;
 
 /// The late receivers that this receiver serves, its *guests*.
