@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fabricast::proto::Time;
-use fabricast_sim::fault::{Block, Blocked, LinkFaults};
+use fabricast_sim::fault::{Block, Blocked, LinkFaults, RateChange};
 use fabricast_sim::topology::{LinkSpec, Topology};
 use fabricast_sim::{Cluster, Outcome, Scenario, Trace};
 
@@ -60,6 +60,33 @@ fn a_transfer_to_one_or_to_many_ends_too() {
     }
 }
 
+/// Packets that the sender has sent for each packet of a file of `len` bytes.
+fn sent_for_each(o: &Outcome, len: u64) -> f64 {
+    let c = &o.counters[0];
+    let sent = c.data + c.data_unicast + c.repairs_multicast + c.repairs_unicast;
+    sent as f64 / (len as f64 / 1440.0)
+}
+
+/// Where multicast is lost more often than unicast, the sender takes the cheaper of both: never
+/// much more than what both cost without loss (P3.10). Where both are lost, it sends to all.
+#[test]
+fn the_cheaper_of_multicast_and_unicast_is_taken() {
+    for (loss, multicast_only, most) in [
+        (0.0, true, 1.1),
+        (0.5, true, 3.7),
+        (0.8, true, 5.5),
+        (0.9, true, 6.2),
+        (0.5, false, 4.5),
+        (0.8, false, 14.0),
+    ] {
+        let mut s = file(5, 1440, loss, 1);
+        s.faults.down.multicast_only = multicast_only;
+        let sent = sent_for_each(&run(&s), 1_000_000);
+        println!("{loss} {multicast_only}: {sent}");
+        assert!(sent <= most, "{loss} {multicast_only}: {sent}");
+    }
+}
+
 /// When little is lost, the sender retransmits nothing that no receiver has asked for.
 #[test]
 fn what_is_repeated_is_repeated_only_where_much_is_lost() {
@@ -92,5 +119,30 @@ fn multicast_that_fails_near_the_end_is_noticed() {
         s.complete_within = Duration::ZERO;
         let took = run(&s).done_at;
         assert!(took < Time(3_000_000_000), "blocked at {us} us: {took:?}");
+    }
+}
+
+/// Where links carry less than the sender begins with, it does not take what their queues drop for
+/// usual loss: then it would send faster than they carry, and most packets by unicast.
+#[test]
+fn what_the_queues_of_slow_links_drop_is_not_usual_loss() {
+    for queue in [64, 256] {
+        for rate in [250_000, 1_000_000, 2_000_000, 4_000_000, 12_000_000] {
+            let mut s = file(5, 1440, 0.0, 1);
+            let len = 10_000_000;
+            s.streams[0].lens[0] = len;
+            s.topology.host.queue = queue * 1024;
+            let slow = |host| RateChange {
+                host,
+                at: Duration::ZERO,
+                rate,
+            };
+            s.faults.rates = (1..s.hosts).map(slow).collect();
+            let o = run(&s);
+            let took = o.done_at.0 as f64 / 1e9 / (len as f64 / rate as f64);
+            let each = sent_for_each(&o, len);
+            println!("{queue} KiB, {rate} B/s: {took} of the links' time, {each} for each packet");
+            assert!(took < 1.25 && each < 6.0, "{queue} {rate}: {took}, {each}");
+        }
     }
 }

@@ -41,6 +41,11 @@ impl Losses {
         }
     }
 
+    /// Notes that a packet that was counted as arrived has not.
+    pub fn lost(&mut self) {
+        self.arrived = self.arrived.saturating_sub(1);
+    }
+
     /// Whether enough has been sent to tell.
     pub fn is_known(&self) -> bool {
         self.sent >= LEAST
@@ -55,6 +60,15 @@ impl Losses {
             return 1;
         }
         ((self.sent + arrived / 2) / arrived).min(TRIES_MAX)
+    }
+
+    /// How often a packet is sent, on average, until it arrives: 1.0 as long as nobody knows, and
+    /// infinite if nothing arrives.
+    pub fn transmissions(&self) -> f64 {
+        match self.is_known() {
+            true => f64::from(self.sent) / f64::from(self.arrived),
+            false => 1.0,
+        }
     }
 }
 
@@ -88,6 +102,17 @@ mod tests {
                 assert!(tries.contains(&found), "{loss}: {found}");
             }
         }
+    }
+
+    #[test]
+    fn transmissions_are_those_that_were_made() {
+        assert_eq!(after(0.0, 10).transmissions(), 1.0);
+        assert_eq!(after(1.0, 1000).transmissions(), f64::INFINITY);
+        let found = after(0.75, 5000).transmissions();
+        assert!((2.5..6.5).contains(&found), "{found}");
+        let mut losses = after(0.0, 100);
+        (0..50).for_each(|_| losses.lost());
+        assert_eq!(losses.transmissions(), 2.0);
     }
 
     #[test]

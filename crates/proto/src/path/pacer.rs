@@ -17,13 +17,15 @@
 
 mod outpacing;
 mod receiver;
+mod usual_loss;
 
 use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
 use outpacing::{Next, Outpacing, Round};
-use receiver::{LOSS_EXCESS, Mark, QUEUE_LOW_US, ReceiverState, STANDING, USED};
+use receiver::{Mark, QUEUE_LOW_US, ReceiverState, USED};
+use usual_loss::{QUEUE_HIGH_US, STANDING, Sample, UsualLoss};
 
 /// Rate before anything is known, in bytes per second. Doubled every round, it passes 1 Gbit/s in
 /// five rounds.
@@ -34,8 +36,6 @@ const RATE_MIN: f64 = 16e3;
 const RATE_MAX: f64 = 40e9;
 /// Standing queue that Cruise aims at, in µs.
 const QUEUE_AIM_US: f64 = 2_500.0;
-/// Queue above which the rate goes below what arrives, to drain it, in µs.
-const QUEUE_HIGH_US: f64 = 5_000.0;
 /// Number of rounds that are remembered, to know what has stood for [`STANDING`].
 const RECENT: usize = 8;
 /// Rounds of which nothing is known.
@@ -53,13 +53,6 @@ const UP_BACK: f64 = 0.1;
 const UP_MAX: f64 = 0.5;
 /// Share of the best rate that arrived in the last seconds below which the rate has fallen.
 const FALLEN: f64 = 0.8;
-/// Number of packets for which excess loss must last, besides [`STANDING`], to count: bursts of
-/// losses do not last.
-const LASTING: f64 = 256.0;
-/// Number of packets sent until which every loss counts as usual.
-const LEARN_FREELY: f64 = 200.0;
-/// Largest rise of the usual loss in a second while losses exceed it, as a share of the packets.
-const USUAL_RISES: f64 = 0.05;
 /// Age from which a measured loss is not used.
 const LOSS_AGE: Duration = Duration::from_millis(100);
 /// Age from which a measured delivered rate is not used.
@@ -257,8 +250,7 @@ impl Pacer {
             // Old measurements say nothing about now.
             path.mark = None;
             path.delivered = None;
-            path.loss = path.usual_loss;
-            path.over = None;
+            path.loss.restart();
         }
         path.required = required;
     }
@@ -283,6 +275,12 @@ impl Pacer {
     /// the last call. Its speed does not count any more.
     pub fn take_outpaced(&mut self) -> Option<usize> {
         self.outpacing.take(&mut self.paths)
+    }
+
+    /// The share of new packets that `member` loses as a rule.
+    pub fn usual_loss(&self, member: usize) -> f64 {
+        let found = self.paths.binary_search_by_key(&(member as u32), |p| p.0);
+        found.map_or(0.0, |at| self.paths[at].1.loss.usual())
     }
 
     /// Forgets a member that is gone: another node may get its number.
@@ -383,26 +381,17 @@ impl Pacer {
         let got = (f64::from(received.wrapping_sub(mark.received)) / f64::from(fresh)).min(1.0);
         let dt = f64::from(dt);
         let sent = burst.bytes.saturating_sub(mark.burst.bytes) as f64 / dt * 1e6;
-        let (loss, packets) = (1.0 - got, f64::from(fresh));
-        path.learnt += packets;
-        let learn = |over: f64| packets / (packets + over.min(path.learnt - packets));
-        let (late, usual) = (learn(100.0), learn(2000.0));
-        path.loss += (loss - path.loss) * late;
-        let rise = (loss - path.usual_loss) * usual;
-        // Drops of a queue too short to be seen are not usual loss. While loss is far above the
-        // usual one, the usual loss rises by the clock, so slowly that the rate is cut first.
-        let most = match path.loss - path.usual_loss > LOSS_EXCESS && path.learnt > LEARN_FREELY {
-            true => USUAL_RISES * now.since(path.learnt_at).as_secs_f64(),
-            false => 1.0,
+        let packets = f64::from(fresh);
+        let seen = Sample {
+            packets,
+            loss: 1.0 - got,
+            rate: self.rate,
+            queue_us: f64::from(queue),
         };
-        path.usual_loss += rise.min(most);
-        (path.learnt_at, path.arrives) = (now, Some(sent * got));
-        path.over = match path.loss - path.usual_loss > LOSS_EXCESS {
-            true => path.over.or(Some((now, path.learnt))),
-            false => None,
-        };
-        let delivered =
-            sent * likely(got, path.usual_loss, packets, paths) / (1.0 - path.usual_loss).max(0.05);
+        path.loss.learn(now, seen);
+        (path.measured, path.arrives) = (now, Some(sent * got));
+        let usual = path.loss.usual();
+        let delivered = sent * likely(got, usual, packets, paths) / (1.0 - usual).max(0.05);
         // A sender that pauses, with no queue before the receiver, shows how much it sends and not
         // how much would arrive.
         let left_us = burst.at.since(mark.burst.at).as_micros() as f64;
@@ -431,18 +420,17 @@ impl Pacer {
         }
         let queue = required().filter_map(|p| p.queue_us).max().unwrap_or(0);
         let cap = required()
-            .filter(|p| now.since(p.learnt_at) < DELIVERED_AGE)
+            .filter(|p| now.since(p.measured) < DELIVERED_AGE)
             .filter_map(|p| p.delivered)
             .fold(f64::MAX, f64::min);
-        let lossy = || {
-            let news = required().filter(|p| now.since(p.learnt_at) < LOSS_AGE);
-            news.filter_map(|p| p.over.map(|(at, learnt)| (at, p.learnt - learnt)))
-        };
+        let mut lossy = required()
+            .map(|p| &p.loss)
+            .filter(|l| now.since(l.at()) < LOSS_AGE);
         // In Startup any loss far above the usual one counts. Later only loss that lasts counts,
         // which a burst of losses does not.
         let excess = match self.phase {
-            Phase::Startup => lossy().next().is_some(),
-            _ => lossy().any(|(at, n)| now.since(at) >= STANDING && n >= LASTING),
+            Phase::Startup => lossy.any(UsualLoss::exceeds),
+            _ => lossy.any(|l| l.lasts(now)),
         };
         let took = now.since(self.round_at).as_secs_f64();
         let sent = (self.bytes - self.round_bytes) as f64 / took;
@@ -516,6 +504,9 @@ impl Pacer {
             }
             Phase::Cruise => {
                 if queue > QUEUE_HIGH_US || excess {
+                    if excess {
+                        self.lowers(now);
+                    }
                     let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
                     let least = self.fall(now, queue);
                     self.rate = (self.rate.min(cap) * (1.0 - drain)).max(least);
@@ -536,6 +527,14 @@ impl Pacer {
                 self.notice_competition(queue, cap, took);
             }
             Phase::Compete => self.compete(now, queue, excess, took),
+        }
+    }
+
+    /// Notes for each receiver whose losses last that the rate is lowered because of them.
+    fn lowers(&mut self, now: Time) {
+        let lasting = |p: &&mut (u32, ReceiverState)| p.1.counts() && p.1.loss.lasts(now);
+        for (_, p) in self.paths.iter_mut().filter(lasting) {
+            p.loss.lowers(self.rate);
         }
     }
 

@@ -83,6 +83,8 @@ pub struct Member {
     pub slow: bool,
     /// Losses on the way to the receiver.
     pub losses: Losses,
+    /// Losses of what was sent again to the receiver alone.
+    pub repair_losses: Losses,
     /// Where the count of `losses` stands: the path's number, the new packets that it had sent, and
     /// how many new packets the receiver had received.
     pub counted: (u32, u32, u32),
@@ -126,6 +128,7 @@ impl Member {
             unanswered: 0,
             slow: false,
             losses: Losses::default(),
+            repair_losses: Losses::default(),
             counted: (0, 0, 0),
             probes: 1,
             hearing: Hearing::default(),

@@ -15,6 +15,7 @@
 
 mod acks;
 mod budget;
+mod cheaper;
 mod coroot;
 mod declines;
 mod fallback;

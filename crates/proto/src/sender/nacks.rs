@@ -72,8 +72,13 @@ impl Sender {
             let costs = singly || !l.window.is_queued(seq);
             let before = noted;
             for who in hierarchy.subtree(i as u32) {
-                if !self.members[who as usize].gone {
-                    noted += u64::from(l.window.lacks(now, seq, who, as_of, rto));
+                let m = &mut self.members[who as usize];
+                let was_alone = l.window.was_sent_alone(seq, who);
+                if !m.gone && l.window.lacks(now, seq, who, as_of, rto) {
+                    noted += 1;
+                    if was_alone {
+                        m.repair_losses.lost();
+                    }
                 }
             }
             left -= u32::from(costs && noted != before);

@@ -122,7 +122,13 @@ impl Sender {
         let l = self.paths[at].as_mut()?;
         l.window.oldest_report().filter(|t| *t <= until)?;
         let (seq, who) = l.window.peek_repair()?;
+        let cheaper = match (how, who) {
+            (How::Unicast | How::Multicast, _) | (_, Lacking::Stubborn(_)) => None,
+            _ => self.cheaper_by_unicast().filter(|_| at == GROUP_PATH),
+        };
+        let l = self.paths[at].as_mut()?;
         let only = match (how, who) {
+            _ if cheaper.is_some() => cheaper,
             // With several lossy members, the NACK of another member that lacks it may be lost.
             (How::Coded | How::Xor | How::Parity, Lacking::One(_)) if l.lossy > 1 => None,
             (_, Lacking::Stubborn(i))
@@ -181,6 +187,10 @@ impl Sender {
             counters.repairs_coded += 1;
         } else if repair.is_some() {
             l.window.repair(now, burst, only);
+            // A member that lacks the packet again may have lost a repair by multicast.
+            if let Some(i) = only.filter(|i| l.window.was_sent_alone(seq, *i)) {
+                self.members[i as usize].repair_losses.note(1, 1);
+            }
         } else {
             l.window.send(now, burst);
             l.fresh = l.fresh.wrapping_add(1);

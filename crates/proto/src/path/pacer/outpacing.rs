@@ -3,7 +3,8 @@
 
 use core::time::Duration;
 
-use super::receiver::{LOSS_EXCESS, QUEUE_LOW_US, ReceiverState, STANDING, USED};
+use super::receiver::{QUEUE_LOW_US, ReceiverState, USED};
+use super::usual_loss::{LOSS_EXCESS, STANDING};
 use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
@@ -171,12 +172,12 @@ impl Outpacing {
         // One that has not reported on this round, which ended without it, has a long queue.
         let queues = counted().map(|p| p.1.queue_us.unwrap_or(u32::MAX));
         let queue_most = median(queues, sorted) + QUEUE_LOW_US;
-        let losses = counted().map(|p| (p.1.usual_loss * PARTS) as u32);
+        let losses = counted().map(|p| (p.1.loss.usual() * PARTS) as u32);
         let loss_most = median(losses, sorted) / PARTS + LOSS_EXCESS;
         let learn = (round.took * LOOK / patience.as_secs_f64()).min(1.0);
         for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
             let queue = path.queue_us.unwrap_or(u32::MAX);
-            let loses = path.over.is_some() || path.usual_loss > loss_most;
+            let loses = path.loss.exceeds() || path.loss.usual() > loss_most;
             let holds = f64::from(queue) > queue_most || loses;
             path.holds += (f64::from(u8::from(holds)) - path.holds) * learn;
             match path.holds {
@@ -212,7 +213,7 @@ impl Outpacing {
         self.trial = None;
         for (_, path) in paths.iter_mut() {
             // What was lost in the trial says nothing about the rate of before.
-            (path.loss, path.over) = (path.usual_loss, None);
+            path.loss.restart();
         }
         let slow = |path: &ReceiverState| path.arrives.is_none_or(|a| a < OUTPACED * round.rate);
         let may_find = stands && !mutant::active(Mutant::NobodyIsOutpaced);

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::usual_loss::UsualLoss;
 use crate::path::Burst;
 use crate::time::Time;
 
@@ -9,10 +10,6 @@ use crate::time::Time;
 pub(super) const USED: f64 = 0.75;
 /// Queue below which the link has room, in µs.
 pub(super) const QUEUE_LOW_US: f64 = 1_000.0;
-/// Time for which a queue or a delivered rate must have been no better to count.
-pub(super) const STANDING: Duration = Duration::from_millis(40);
-/// Loss above the usual one that counts as congestion, as a share of the packets.
-pub(super) const LOSS_EXCESS: f64 = 0.15;
 
 /// The state of one receiver, as its feedback shows it.
 #[derive(Clone, Debug)]
@@ -46,16 +43,10 @@ pub(super) struct ReceiverState {
     pub(super) delivered: Option<f64>,
     /// Rate in bytes per second at which packets arrived, when that was last measured.
     pub(super) arrives: Option<f64>,
-    /// Share of packets lost of late, over some 100 packets.
-    pub(super) loss: f64,
-    /// Share of packets lost as a rule, over some 2000 packets.
-    pub(super) usual_loss: f64,
-    /// Number of packets that `loss` and `usual_loss` were learnt from.
-    pub(super) learnt: f64,
-    /// When they were last learnt from.
-    pub(super) learnt_at: Time,
-    /// Since when loss has been far above the usual one, and the value of `learnt` then.
-    pub(super) over: Option<(Time, f64)>,
+    /// When the delivered rate was last measured.
+    pub(super) measured: Time,
+    /// The packets that are lost on the way to it.
+    pub(super) loss: UsualLoss,
 }
 
 /// The beginning of a measurement of the delivered rate.
@@ -95,11 +86,8 @@ impl ReceiverState {
             queue_us: None,
             delivered: None,
             arrives: None,
-            loss: 0.0,
-            usual_loss: 0.0,
-            learnt: 0.0,
-            learnt_at: Time::ZERO,
-            over: None,
+            measured: Time::ZERO,
+            loss: UsualLoss::default(),
         }
     }
 }

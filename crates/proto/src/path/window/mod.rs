@@ -226,6 +226,12 @@ impl Window {
         mended && !mutant::active(Mutant::StaleReportsBelieved)
     }
 
+    /// Whether packet `seq` has been sent again to `who`, and each time to one member alone.
+    pub fn was_sent_alone(&self, seq: Seq, who: u32) -> bool {
+        let at = self.at(seq);
+        self.slots[at].alone && self.served.has(at, self.number(at, who))
+    }
+
     /// When the oldest report came that waits for its repair.
     pub fn oldest_report(&self) -> Option<Time> {
         self.repairs.front().map(|r| r.1)
@@ -258,6 +264,15 @@ impl Window {
         Some((seq, who))
     }
 
+    /// The members that lack the packet that [`Window::peek_repair`] showed. `None`: they are not
+    /// told apart.
+    pub fn lacking(&self) -> Option<impl Iterator<Item = u32> + '_> {
+        let start = self.members.as_ref()?.start;
+        let &(seq, _) = self.repairs.front()?;
+        let numbers = self.lacks.members(self.at(seq));
+        Some(numbers.map(move |number| start + number))
+    }
+
     /// Notes that the repair that [`Window::peek_repair`] showed is sent, to one member or to all.
     /// If other members are known to lack the packet, it stays the next one.
     pub fn repair(&mut self, now: Time, burst: u32, to: Option<u32>) {
@@ -277,7 +292,7 @@ impl Window {
             self.lacks.clear(at);
             self.slots[at].lacking = 0;
         }
-        self.slots[at].departs(now, burst);
+        self.slots[at].departs(now, burst, to.is_some());
         if self.slots[at].lacking == 0 {
             self.repairs.pop_front();
         }
@@ -319,7 +334,7 @@ impl Window {
             self.served.add(at, self.lacks.get(at));
             self.lacks.clear(at);
             self.slots[at].lacking = 0;
-            self.slots[at].departs(now, burst);
+            self.slots[at].departs(now, burst, false);
         }
         for k in (0..self.repairs.len().min(COMBINE)).rev() {
             if !self.is_queued(self.repairs[k].0) {

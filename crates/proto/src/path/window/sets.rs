@@ -113,6 +113,16 @@ impl Sets {
         self.get(at).iter().zip(other).any(|(a, b)| a & b != 0)
     }
 
+    /// The members of set `at`.
+    pub fn members(&self, at: usize) -> impl Iterator<Item = u32> + '_ {
+        let words = (0..).step_by(64).zip(self.get(at));
+        words.flat_map(|(first, &word)| {
+            let rest = core::iter::successors(Some(word), |w| Some(w & w.wrapping_sub(1)));
+            let rest = rest.take_while(|w| *w != 0);
+            rest.map(move |w| first + w.trailing_zeros())
+        })
+    }
+
     /// The member of set `at` that has `rank` members of the set before it, if there is one.
     pub fn nth(&self, at: usize, mut rank: u32) -> Option<u32> {
         for (first, &word) in (0..).step_by(64).zip(self.get(at)) {
@@ -191,6 +201,7 @@ mod tests {
                 for m in 0..members {
                     prop_assert_eq!(sets.has(at, m), model[at].contains(&m));
                 }
+                prop_assert!(sets.members(at).eq(model[at].iter().copied()));
                 let common = model[0].intersection(&model[1]).next().is_some();
                 prop_assert_eq!(sets.meets(0, sets.get(1)), common);
                 if let Some(rank) = rank.checked_rem(model[at].len() as u32) {

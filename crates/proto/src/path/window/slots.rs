@@ -19,6 +19,8 @@ pub struct Slot {
     pub burst: u32,
     /// How often it has been sent again.
     pub repairs: u32,
+    /// Whether it has been sent again, and each time to one member alone.
+    pub alone: bool,
     /// Number of members in the set of those that lack it.
     pub lacking: u32,
     /// Where members are not told apart: the member that asked first.
@@ -31,14 +33,16 @@ impl Slot {
         at: Time::ZERO,
         burst: 0,
         repairs: 0,
+        alone: false,
         lacking: 0,
         first: SOMEBODY,
     };
 
-    /// Notes that the packet is sent again.
-    pub fn departs(&mut self, now: Time, burst: u32) {
+    /// Notes that the packet is sent again, to one member `alone` or to all.
+    pub fn departs(&mut self, now: Time, burst: u32, alone: bool) {
         self.at = now;
         self.burst = burst;
+        self.alone = alone && (self.alone || self.repairs == 0);
         self.repairs = self.repairs.saturating_add(1);
     }
 }
