@@ -259,6 +259,7 @@ impl Pacer {
             path.delivered = None;
             path.loss = path.usual_loss;
             path.over = None;
+            path.held = None;
         }
         path.required = required;
     }
