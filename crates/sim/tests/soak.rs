@@ -67,7 +67,7 @@ fn seeds_of_defects_that_are_mended() {
         784,   // a co-root held no base of its window when a receiver was ahead of it
     ];
     let outpaced = [
-        716,  // what the short queue of a slow receiver dropped counted as usual: no trial succeeded
+        716,  // what a slow receiver's short queue dropped counted as usual: no trial succeeded
         1096, // the trial silenced the slow ones, so they left the path and were not found
         8589, // the judge took one that the sender does not wait for as one that holds the others
     ];
