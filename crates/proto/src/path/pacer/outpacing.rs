@@ -253,7 +253,8 @@ impl Outpacing {
     }
 
     /// Takes receivers for outpaced that have held the rate for as long as they may, and of which
-    /// this is true. Their speed does not count from now on. Returns whether there are any.
+    /// this is true, also if they have left the path in the trial. Their speed does not count from
+    /// now on. Returns whether there are any.
     fn find(
         &mut self,
         paths: &mut Paths,
