@@ -71,6 +71,10 @@ pub enum Mutant {
     OutpacesUntried,
     /// The pacer never finds that receivers are outpaced.
     NobodyIsOutpaced,
+    /// The pacer takes a receiver that reports nothing of a trial for one that takes all of it.
+    SilenceTakes,
+    /// The pacer takes receivers for outpaced that have held the rate only for a moment.
+    MomentsCount,
     /// A group sends by an address that its hosts have joined, before probes have proven it.
     UsedBeforeProof,
     /// A host leaves an address as soon as it is told to send there no more; others still send.
@@ -147,7 +151,12 @@ impl Mutant {
     pub const DECLINES: [Mutant; 2] = [Mutant::DeclinesUntold, Mutant::SentUnwanted];
     /// Mutants of receivers that the group outpaces, which the simulator catches. Tests of the
     /// pacer catch them, too.
-    pub const PACE: [Mutant; 2] = [Mutant::OutpacesUntried, Mutant::NobodyIsOutpaced];
+    pub const PACE: [Mutant; 4] = [
+        Mutant::OutpacesUntried,
+        Mutant::NobodyIsOutpaced,
+        Mutant::SilenceTakes,
+        Mutant::MomentsCount,
+    ];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
     /// `tests/groups/mutants.rs` catch all but the last.
     pub const GROUP: [Mutant; 6] = [

@@ -126,8 +126,9 @@ pub struct Scenario {
     pub patience: Duration,
     /// What the root does with a slow member.
     pub slow: SlowRule,
-    /// The receivers that the root must find outpaced, and removes; it may find no others. `None`:
-    /// no receiver may be outpaced.
+    /// The receivers that must not hold the others: the root finds them outpaced and removes them,
+    /// or does not wait for them. It may find no others outpaced. `None`: no receiver may be
+    /// outpaced.
     pub outpaced: Option<BTreeSet<usize>>,
     /// Faults.
     pub faults: Faults,

@@ -251,6 +251,7 @@ impl Pacer {
             path.mark = None;
             path.delivered = None;
             path.loss.restart();
+            path.held = None;
         }
         path.required = required;
     }

@@ -94,7 +94,7 @@ impl Scenario {
         s.faults.heal_at = Duration::from_secs(60);
         let slow = draw.one(&[0, 1, receivers as u64 / 2]) as usize;
         let share = draw.one(&[0.1, 0.2, 0.35, 0.75, 0.95]);
-        let moment = draw.rarely(4).then(|| s.patience / 3);
+        let moment = draw.rarely(4).then(|| s.patience * 2 / 3);
         let mut outpaced = BTreeSet::new();
         for host in receivers + 1 - slow..=receivers {
             let mut change = |at, share: f64| {

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use super::receiver::{QUEUE_LOW_US, ReceiverState, USED};
-use super::usual_loss::{LOSS_EXCESS, STANDING};
+use super::usual_loss::STANDING;
 use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
@@ -15,7 +15,7 @@ const TAKEN: f64 = 0.8;
 /// Share of what is sent in a trial below which a receiver is outpaced.
 const OUTPACED: f64 = 0.5;
 /// Longest duration of a trial.
-const TRIAL_MAX: Duration = Duration::from_millis(300);
+pub(super) const TRIAL_MAX: Duration = Duration::from_millis(300);
 /// The pacer looks at who holds the rate over this part of the patience: one in so many.
 const LOOK: f64 = 8.0;
 /// Share of the time from which a receiver counts as one that holds the rate.
@@ -24,6 +24,8 @@ const HOLDS: f64 = 0.5;
 const HOLDS_NOT: f64 = 0.25;
 /// Losses are compared in parts of so many.
 const PARTS: f64 = 1000.0;
+/// Largest loss, as a share of the packets, that is left out of what a receiver takes.
+const LOSS_MAX: f64 = 0.95;
 /// Trials in vain after which the pause between two trials grows no more.
 const VAIN_MAX: u32 = 6;
 
@@ -60,6 +62,16 @@ fn median(values: impl Iterator<Item = u32>, space: &mut Vec<u32>) -> f64 {
     space.sort_unstable();
     let middle = space.get(space.len().saturating_sub(1) / 2);
     middle.map_or(0.0, |middle| f64::from(*middle))
+}
+
+/// The median of the usual losses of receivers, as a share of the packets, at most
+/// [`LOSS_MAX`]; `space` is for sorting them.
+fn median_loss<'a>(
+    paths: impl Iterator<Item = &'a (u32, ReceiverState)>,
+    space: &mut Vec<u32>,
+) -> f64 {
+    let losses = paths.map(|(_, path)| (path.loss.usual() * PARTS) as u32);
+    (median(losses, space) / PARTS).min(LOSS_MAX)
 }
 
 /// A round of the pacer that ends.
@@ -136,17 +148,27 @@ impl Outpacing {
         if let Some(trial) = self.trial {
             return self.goes_on(paths, round, trial, patience);
         }
-        self.look(paths, round, patience);
+        let most_lose = self.look(paths, round, patience);
         let (mut all, mut few, mut expendable) = (0, 0, true);
+        let mut slowest = round.delivered;
         for (_, path) in paths.iter().filter(|p| p.1.counts()) {
             all += 1;
             if path.has_held(round.now, patience) {
                 few += 1;
                 expendable &= path.expendable;
+                if path.loses_more(most_lose) {
+                    // A short queue drops all that is too much. So this receiver takes less than
+                    // was delivered, from which its usual loss is left out.
+                    let share = (1.0 - path.loss.usual()) / (1.0 - most_lose);
+                    slowest = slowest.min(path.delivered.map_or(f64::MAX, |d| d * share));
+                }
             }
         }
+        let rate = TRIAL * slowest;
         let is_due = few > 0 && 2 * few <= all && expendable && round.now >= self.next;
-        if !is_due || round.is_limited() || !round.may_try {
+        // A sender that does not use its rate may yet send as much as the trial does.
+        let can_send = !round.is_limited() || rate <= round.sent;
+        if !is_due || !can_send || !round.may_try {
             return Next::Pace;
         }
         if mutant::active(Mutant::OutpacesUntried) {
@@ -160,24 +182,26 @@ impl Outpacing {
         });
         for (_, path) in paths {
             (path.mark, path.delivered, path.arrives) = (None, None, None);
+            // One that leaves the path from now on may do so because the trial silences it.
+            path.held = path.held.filter(|_| path.counts());
         }
-        Next::Try(TRIAL * round.delivered)
+        Next::Try(rate)
     }
 
     /// Notes which receivers hold the rate: those whose queue is longer than that of most others,
-    /// and those that lose far more than usual, or than most others do.
-    fn look(&mut self, paths: &mut Paths, round: Round, patience: Duration) {
+    /// and those that lose far more than usual, or than most others do. Returns the usual loss of
+    /// most.
+    fn look(&mut self, paths: &mut Paths, round: Round, patience: Duration) -> f64 {
         let counted = || paths.iter().filter(|p| p.1.counts());
         let sorted = &mut self.sorted;
         // One that has not reported on this round, which ended without it, has a long queue.
         let queues = counted().map(|p| p.1.queue_us.unwrap_or(u32::MAX));
         let queue_most = median(queues, sorted) + QUEUE_LOW_US;
-        let losses = counted().map(|p| (p.1.loss.usual() * PARTS) as u32);
-        let loss_most = median(losses, sorted) / PARTS + LOSS_EXCESS;
+        let most_lose = median_loss(counted(), sorted);
         let learn = (round.took * LOOK / patience.as_secs_f64()).min(1.0);
         for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
             let queue = path.queue_us.unwrap_or(u32::MAX);
-            let loses = path.loss.exceeds() || path.loss.usual() > loss_most;
+            let loses = path.loss.exceeds() || path.loses_more(most_lose);
             let holds = f64::from(queue) > queue_most || loses;
             path.holds += (f64::from(u8::from(holds)) - path.holds) * learn;
             match path.holds {
@@ -186,6 +210,7 @@ impl Outpacing {
                 _ => {}
             }
         }
+        most_lose
     }
 
     /// Goes on with a trial, or ends it.
@@ -215,7 +240,10 @@ impl Outpacing {
             // What was lost in the trial says nothing about the rate of before.
             path.loss.restart();
         }
-        let slow = |path: &ReceiverState| path.arrives.is_none_or(|a| a < OUTPACED * round.rate);
+        let counted = paths.iter().filter(|p| p.1.counts());
+        let least = OUTPACED * round.rate * (1.0 - median_loss(counted, &mut self.sorted));
+        let silent = !mutant::active(Mutant::SilenceTakes);
+        let slow = |path: &ReceiverState| path.arrives.map_or(silent, |a| a < least);
         let may_find = stands && !mutant::active(Mutant::NobodyIsOutpaced);
         if may_find && self.find(paths, now, patience, slow) {
             return Next::Found;
@@ -226,7 +254,8 @@ impl Outpacing {
     }
 
     /// Takes receivers for outpaced that have held the rate for as long as they may, and of which
-    /// this is true. Their speed does not count from now on. Returns whether there are any.
+    /// this is true, also if they have left the path in the trial. Their speed does not count from
+    /// now on. Returns whether there are any.
     fn find(
         &mut self,
         paths: &mut Paths,
@@ -235,7 +264,7 @@ impl Outpacing {
         is_outpaced: impl Fn(&ReceiverState) -> bool,
     ) -> bool {
         let before = self.untold;
-        for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
+        for (_, path) in paths.iter_mut() {
             if path.expendable && path.has_held(now, patience) && is_outpaced(path) {
                 (path.aside, path.found, path.held) = (true, true, None);
                 self.untold += 1;

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use super::usual_loss::UsualLoss;
+use super::usual_loss::{LOSS_EXCESS, UsualLoss};
+use crate::mutant::{self, Mutant};
 use crate::path::Burst;
 use crate::time::Time;
 
@@ -67,7 +68,16 @@ impl ReceiverState {
 
     /// Whether this receiver has held the rate for as long as `patience`.
     pub(super) fn has_held(&self, now: Time, patience: Duration) -> bool {
+        let patience = match mutant::active(Mutant::MomentsCount) {
+            true => Duration::ZERO,
+            false => patience,
+        };
         self.held.is_some_and(|since| now.since(since) >= patience)
+    }
+
+    /// Whether the usual loss of this receiver is far above that of most others, `most_lose`.
+    pub(super) fn loses_more(&self, most_lose: f64) -> bool {
+        self.loss.usual() > most_lose + LOSS_EXCESS
     }
 
     pub(super) fn new() -> ReceiverState {

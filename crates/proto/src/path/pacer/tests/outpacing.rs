@@ -4,22 +4,26 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
+use super::super::outpacing::TRIAL_MAX;
 use super::super::*;
 #[cfg(feature = "mutants")]
 use crate::mutant::{self, Mutant};
+use crate::rng::Rng;
 
-/// Bytes of a burst, in packets of 1000 bytes.
+/// Bytes of a burst.
 const BURST: u32 = 10_000;
 const PATIENCE: Duration = Duration::from_millis(300);
 /// The speed of a link that is not slow, in bytes per second.
 const LINK: f64 = 25e6;
-/// Longest queue of a link; what comes when it is full is lost.
+/// Longest queue of a link, if the test sets no other; what comes when it is full is lost.
 const QUEUE: Duration = Duration::from_millis(100);
 
 /// A receiver with a link of its own.
 struct Receiver {
     /// Its link's speed in bytes per second.
     link: f64,
+    /// Longest queue before its link.
+    queue: Duration,
     /// When the last packet arrives.
     arrived: Time,
     received: u32,
@@ -32,6 +36,15 @@ struct Receiver {
 struct Bench {
     pacer: Pacer,
     receivers: Vec<Receiver>,
+    /// The speed of the sender's own link in bytes per second.
+    uplink: f64,
+    /// When that link has sent what it was given.
+    free: Time,
+    /// Bytes of a packet.
+    packet: u32,
+    /// The share of packets that each receiver loses on the way to its link.
+    loss: f64,
+    rng: Rng,
     now: Time,
     burst: u32,
     fresh: u32,
@@ -48,6 +61,7 @@ impl Bench {
         }
         let receiver = |share: &f64| Receiver {
             link: LINK * share,
+            queue: QUEUE,
             arrived: Time::ZERO,
             received: 0,
             reports: VecDeque::new(),
@@ -56,6 +70,11 @@ impl Bench {
         Bench {
             pacer,
             receivers: shares.iter().map(receiver).collect(),
+            uplink: f64::INFINITY,
+            free: Time::ZERO,
+            packet: 1000,
+            loss: 0.0,
+            rng: Rng::new(1),
             now: Time::ZERO,
             burst: 0,
             fresh: 0,
@@ -70,12 +89,23 @@ impl Bench {
         while self.now < end {
             let reports = self.receivers.iter().filter(|r| r.is_there);
             let next = reports.filter_map(|r| r.reports.front()).map(|r| r.0).min();
-            let opens = self.pacer.opens_at();
+            let opens = self.pacer.opens_at().max(self.free);
             self.now = self.now.max(next.map_or(opens, |next| next.min(opens)));
             self.report();
-            if self.pacer.is_open(self.now) {
+            if self.now >= opens && self.pacer.is_open(self.now) {
                 self.burst();
             }
+        }
+    }
+
+    /// Sends while the first receiver's link has this share of its speed for a third of the
+    /// patience, five times, each after a pause.
+    fn hiccups(&mut self, pause: Duration, share: f64) {
+        for _ in 0..5 {
+            self.send(pause);
+            self.receivers[0].link = LINK * share;
+            self.send(PATIENCE / 3);
+            self.receivers[0].link = LINK;
         }
     }
 
@@ -104,20 +134,23 @@ impl Bench {
             at: self.now,
             path: 0,
             fresh: self.fresh,
-            bytes: u64::from(self.fresh) * 1000,
+            bytes: u64::from(self.fresh) * u64::from(self.packet),
         };
         self.burst += 1;
-        self.fresh += BURST / 1000;
+        self.fresh += BURST / self.packet;
         self.pacer.sent(self.now, BURST);
+        self.free = self.now + Duration::from_secs_f64(f64::from(BURST) / self.uplink);
         for receiver in self.receivers.iter_mut().filter(|r| r.is_there) {
             let took = Duration::from_secs_f64(f64::from(BURST) / receiver.link);
             let arrives = (self.now + Duration::from_micros(50)).max(receiver.arrived + took);
-            if arrives.since(self.now) > QUEUE {
+            if arrives.since(self.now) > receiver.queue {
                 continue;
             }
             receiver.arrived = arrives;
             let before = receiver.received;
-            receiver.received += BURST / 1000;
+            let packets = 0..BURST / self.packet;
+            let (rng, loss) = (&mut self.rng, self.loss);
+            receiver.received += packets.filter(|_| !rng.chance(loss)).count() as u32;
             receiver
                 .reports
                 .push_back((arrives, self.burst, burst, before));
@@ -162,12 +195,7 @@ proptest! {
     #[test]
     fn nobody_is_outpaced_for_a_moment(pause in 450u64..1200, share in 0.05f64..0.5) {
         let mut bench = Bench::new(&[1.0, 1.0, 1.0]);
-        for _ in 0..5 {
-            bench.send(Duration::from_millis(pause));
-            bench.receivers[0].link = LINK * share;
-            bench.send(PATIENCE / 3);
-            bench.receivers[0].link = LINK;
-        }
+        bench.hiccups(Duration::from_millis(pause), share);
         prop_assert_eq!(bench.outpaced, Vec::<usize>::new());
     }
 }
@@ -190,21 +218,86 @@ fn one_that_must_not_be_outpaced_is_waited_for() {
     assert_eq!(bench.outpaced, [0]);
 }
 
+/// A queue that is too short to be seen drops what is too much, from the first packets on. With
+/// large packets the pacer takes these losses for usual ones. The others take all that the sender's
+/// link carries, so the sender cannot send faster to try them.
+#[test]
+fn one_whose_short_queue_drops_the_rest_is_outpaced() {
+    for patience in [PATIENCE, 4 * PATIENCE] {
+        let mut bench = Bench::new(&[0.2, 1.0, 1.0, 1.0]);
+        bench.pacer.may_outpace(0, Some(patience));
+        (bench.uplink, bench.packet) = (LINK, 5000);
+        bench.receivers[0].queue = Duration::from_millis(5);
+        bench.send(2 * patience);
+        assert_eq!(bench.outpaced, [0]);
+    }
+}
+
+/// The queue of a slow receiver may be so long that nothing of a trial arrives for a while. Then
+/// the sender takes the receiver for one that multicast does not reach.
+#[test]
+fn one_that_leaves_the_path_in_a_trial_takes_nothing_of_it() {
+    let mut bench = Bench::new(&[0.1, 1.0, 1.0]);
+    while !bench.pacer.outpacing.tries() {
+        bench.send(Duration::from_millis(1));
+    }
+    bench.receivers[0].is_there = false;
+    bench.pacer.require(0, false);
+    bench.send(TRIAL_MAX);
+    assert_eq!(bench.outpaced, [0]);
+}
+
+#[test]
+fn one_that_has_left_the_path_before_a_trial_is_not_outpaced() {
+    let mut bench = Bench::new(&[0.1, 0.1, 1.0, 1.0]);
+    bench.send(PATIENCE);
+    assert!(!bench.pacer.outpacing.tries());
+    bench.pacer.require(0, false);
+    bench.send(Duration::from_secs(3));
+    assert_eq!(bench.outpaced, [1]);
+}
+
+/// All ways are equally lossy, and one link is a little slower than the others.
+#[test]
+fn losses_that_all_have_outpace_nobody() {
+    let mut bench = Bench::new(&[0.7, 1.0, 1.0, 1.0]);
+    bench.loss = 0.6;
+    bench.send(Duration::from_secs(4));
+    assert_eq!(bench.outpaced, [0; 0]);
+}
+
+/// Outpaces a receiver whose link has this share of the others' speed, and a queue this long.
+/// Returns how many are outpaced.
+#[cfg(feature = "mutants")]
+fn outpaced(share: f64, queue: Duration) -> usize {
+    let mut bench = Bench::new(&[share, 1.0, 1.0]);
+    bench.receivers[0].queue = queue;
+    bench.send(Duration::from_secs(3));
+    bench.outpaced.len()
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn every_mutant_of_the_pace_is_caught() {
-    for (mutant, shares, right) in [
-        (Mutant::OutpacesUntried, [0.7, 1.0, 1.0], 0),
-        (Mutant::NobodyIsOutpaced, [0.1, 1.0, 1.0], 1),
-    ] {
+    let a_moment = || {
+        let mut bench = Bench::new(&[1.0, 1.0, 1.0]);
+        bench.hiccups(Duration::from_millis(450), 0.05);
+        bench.outpaced.len()
+    };
+    let cases: [(Mutant, &dyn Fn() -> usize, usize); Mutant::PACE.len()] = [
+        (Mutant::OutpacesUntried, &|| outpaced(0.7, QUEUE), 0),
+        (Mutant::NobodyIsOutpaced, &|| outpaced(0.1, QUEUE), 1),
+        (Mutant::SilenceTakes, &|| outpaced(0.1, 10 * QUEUE), 1),
+        (Mutant::MomentsCount, &a_moment, 0),
+    ];
+    for (mutant, run, right) in cases {
         let found = |mutant| {
             mutant::select(mutant);
-            let mut bench = Bench::new(&shares);
-            bench.send(Duration::from_secs(3));
+            let outpaced = run();
             mutant::select(None);
-            bench.outpaced.len()
+            outpaced
         };
-        assert_eq!(found(None), right);
+        assert_eq!(found(None), right, "{mutant:?}");
         assert_ne!(found(Some(mutant)), right, "{mutant:?}");
     }
 }
