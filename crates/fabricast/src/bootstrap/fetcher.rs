@@ -480,3 +480,38 @@ mod tests {
         assert!(gone.contains("cannot be reached"), "{gone}");
     }
 }
+
+    /// On a link that the stream fills, and on which what is fetched goes first, the stream still
+    /// gets most of the turns.
+    #[test]
+    fn what_is_fetched_leaves_the_stream_its_link() {
+        const TURNS: u64 = 2000;
+        const TURN: Duration = Duration::from_millis(1);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        let throttle = Arc::<Throttle>::default();
+        let (ticket, waker) = (Ticket::random().unwrap(), Waker::new().unwrap());
+        let fetcher = Fetcher::start(at, ticket, throttle.clone(), waker).unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        request(&mut stream);
+        let mut out = Vec::new();
+        frame::put_message(&mut out, &ToReceiver::Admitted);
+        stream.write_all(&out).unwrap();
+        let record = PackRecord::of(&pack());
+        (0..TURNS as u32).for_each(|number| fetcher.request(number, record));
+        let (mut packets, mut given) = (0, 0);
+        while packets < TURNS && given < TURNS {
+            stream.set_read_timeout(Some(TURN)).unwrap();
+            if stream.peek(&mut [0]).is_ok() {
+                stream.set_read_timeout(None).unwrap();
+                request(&mut stream);
+                bulk(&mut stream, b""); // it lacks the pack
+                thread::sleep(TURN);
+                given += 1;
+            } else {
+                packets += 1;
+                throttle.arrived(packets);
+            }
+        }
+        assert!(0 < given && given < packets / 2, "{given}, {packets}");
+    }
