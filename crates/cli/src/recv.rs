@@ -12,14 +12,14 @@ use std::thread;
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
 use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
-use fabricast::text::{escaped, shown};
+use fabricast::text::{escaped, first_of, shown};
 use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
-use crate::sending::{first_of, length, net_options};
+use crate::sending::{length, net_options};
 use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.

@@ -341,14 +341,6 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
     }
 }
 
-/// Some files, by the name of the first.
-pub fn first_of(name: &str, count: usize) -> String {
-    match count {
-        0 | 1 => escaped(name).into_owned(),
-        count => format!("{} and {} more", escaped(name), count - 1),
-    }
-}
-
 /// A length in words.
 pub fn length(len: Option<u64>) -> String {
     len.map_or("unknown length".into(), units::bytes)

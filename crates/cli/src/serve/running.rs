@@ -9,11 +9,12 @@ use std::time::Instant;
 
 use fabricast::config::SendOptions;
 use fabricast::feed::{Catalogue, Entry, FollowerKey};
+use fabricast::text::first_of;
 use fabricast::transfer::{self, ReceiverReport, SendEvent, SendFailure, SendReport, Source};
 use fabricast::waker::Waker;
 
+use super::GATHER;
 use crate::background::Background;
-use crate::sending::first_of;
 
 /// How a transfer has ended.
 pub type Ended = Box<Result<SendReport, SendFailure>>;
@@ -85,6 +86,18 @@ impl Running {
             first: None,
             expected: Arc::default(),
         }
+    }
+
+    /// Whether it waits for the followers that it was chosen for, also if they were told of another
+    /// one first.
+    pub fn is_early(&self) -> bool {
+        self.listens
+            .is_none_or(|(_, since)| since.elapsed() < GATHER)
+    }
+
+    /// Whether it was chosen for this follower, and still waits for it.
+    pub fn is_promised(&self, follower: FollowerKey) -> bool {
+        self.is_early() && self.chosen.contains(&follower)
     }
 
     /// What is sent, in words.
