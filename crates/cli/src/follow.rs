@@ -414,7 +414,7 @@ impl Following {
     /// Bytes that the next transfer leaves free: what the user has said, and what other transfers
     /// will take.
     fn reserve(&self, open: &Open) -> Option<u64> {
-        let claims = open.transfers.iter().map(|t| t.claimed(&open.folder));
+        let claims = open.transfers.iter().map(|t| t.claimed());
         match claims.fold(0, u64::saturating_add) {
             0 => self.options.reserve,
             claimed => {

@@ -299,6 +299,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
             name,
             len,
             path,
+            ..
         } => out.say(&format!(
             "{sender} offers {name} ({}); it goes to {}. Waiting for the start",
             length(*len),
@@ -319,6 +320,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
             seconds,
             placed,
             len,
+            ..
         } => {
             let of = len.map_or(String::new(), |len| format!(" of {}", units::bytes(len)));
             let text = format!(

@@ -632,18 +632,19 @@ impl<'a> ReceiverSession<'a> {
                 if self.is_here {
                     self.work(now)?;
                 }
-                let got = self.driver.counters().written + self.statistics.peer_bytes;
-                let here = self.kept.bytes + got;
-                (self.tell)(RecvEvent::Progress {
-                    seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: here.min(self.len.unwrap_or(u64::MAX)),
-                    len: self.len,
-                });
             }
             Phase::Storing => self.work(now)?,
-            Phase::Leaving(_) => {}
+            Phase::Leaving(_) => return Ok(()),
         }
         Ok(())
+        let got = self.driver.counters().written + self.statistics.peer_bytes;
+        let here = self.kept.bytes + got;
+        (self.tell)(RecvEvent::Progress {
+            seconds: self.clock.0.elapsed().as_secs_f64(),
+            placed: here.min(self.len.unwrap_or(u64::MAX)),
+            to_take: self.storing.to_take(),
+            len: self.len,
+        });
     }
 
     /// Tells the sender, once in [`WORKING`], that this receiver is at work.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -139,6 +139,8 @@ impl Storing {
     /// the files, to test repairs; 0: none.
     pub fn start(
         (target, kept, headers): (Target, &Kept, Option<Arc<StoredHeaders>>),
+    /// Bytes that will yet be taken of the disk.
+    to_take: Arc<AtomicU64>,
         welcome: &Welcome,
         limits: Limits,
         damage: u64,
@@ -157,7 +159,7 @@ impl Storing {
             target,
             headers,
             limits,
-            rest: welcome.len.unwrap_or(0).saturating_sub(kept.allocated),
+            to_take: Arc::default(),
             offered: Offered {
                 name: welcome.name.clone(),
                 entries: welcome.entries as usize,
@@ -181,10 +183,14 @@ impl Storing {
                         return;
                     }
                     let mut tell = |stored, memory| {
+        work.note_space();
+        let to_take = work.to_take.clone();
                         let _ = tell.send((stored, memory));
                         waker.wake();
                     };
-                    if let Err(error) = work.work(job, &mut tell) {
+                    let done = work.work(job, &mut tell);
+                    work.note_space();
+                    if let Err(error) = done {
                         if is_final(&error) {
                             work.target.discard();
                         }
@@ -213,9 +219,15 @@ impl Storing {
         self.waiting += 1;
         give(&self.jobs, job);
     }
+            to_take,
 
     /// What reads back stored bytes, for other threads.
     pub fn read_back(&self) -> ReadBack {
+    /// Bytes that will yet be taken of the disk, as the thread knows.
+    pub fn to_take(&self) -> u64 {
+        self.to_take.load(Ordering::Relaxed)
+    }
+
         ReadBack(self.jobs.clone())
     }
 
@@ -330,8 +342,8 @@ struct Work {
     headers: Option<Arc<StoredHeaders>>,
     /// How much the set may have.
     limits: Limits,
-    /// Bytes of the set that are not here from an earlier run.
-    rest: u64,
+    /// Bytes that the set will yet take of the disk.
+    to_take: Arc<AtomicU64>,
     offered: Offered,
     damage: u64,
     /// Blocks of files so far.
@@ -377,7 +389,10 @@ impl Work {
                         false => Ok(()),
                     }
                 })?;
+                let to_take = self.to_take.clone();
                 let finished = Finished {
+                    let left = to_take.load(Ordering::Relaxed).saturating_sub(bytes);
+                    to_take.store(left, Ordering::Relaxed);
                     proof: secret.map(|secret| secret.proof(node).to_string()),
                     failed: self.target.failed(),
                     len: self.target.whole_len(),
@@ -419,6 +434,12 @@ impl Work {
         number: u32,
         pack: Pack,
         header: &Header,
+    /// Tells how much the set will yet take of the disk.
+    fn note_space(&self) {
+        let to_take = self.target.to_take(self.offered.len.unwrap_or(0));
+        self.to_take.store(to_take, Ordering::Relaxed);
+    }
+
         tell: Tell<'_>,
     ) -> Result<(), Error> {
         tell(Stored::Proven, Vec::new());
@@ -485,13 +506,14 @@ impl Work {
         if copied == 0 {
             return Ok(());
         }
-        let all = self.offered.len.unwrap_or(0) + copied;
+        let len = self.offered.len.unwrap_or(0);
+        let all = len + copied;
         if let Some(most) = limits.max_size.filter(|most| all > *most) {
             return Err(Error::too_long(&limits.path, all, most, MAX_SIZE));
         }
         match (&self.target, limits.reserve) {
             (Target::Tree(_), Some(reserve)) => {
-                check_space(&limits.path, self.rest + copied, reserve)
+                check_space(&limits.path, self.target.to_take(len), reserve)
             }
             _ => Ok(()),
         }
