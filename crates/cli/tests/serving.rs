@@ -5,12 +5,12 @@ mod common;
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-
 use std::process::Command;
+
 use common::control::{Peer, able};
-use common::place::Loopback;
 use common::feed;
 use common::hosts::Hosts;
+use common::place::Loopback;
 use common::tree::{described, recv, send, tree};
 use common::{End, Flush, Run, SIZE, Scratch, receiver, same, steady};
 use rustix::process::Signal;
@@ -86,7 +86,6 @@ fn a_late_receiver_gets_what_it_has_missed_from_one_that_serves() {
     }
 }
 
-/// One that has been killed, and hangs before that.
 /// The receivers that `copy` starts serve, also those of hosts that begin too late.
 #[test]
 fn hosts_of_a_copy_serve_one_that_begins_late() {
@@ -135,6 +134,7 @@ fn a_follower_serves_one_that_comes_late() {
     assert_eq!(sent.all("publishing").count(), 1);
 }
 
+/// One that has been killed, and hangs before that.
 #[test]
 fn one_that_hangs_and_is_killed_costs_the_late_receiver_nothing() {
     let mut begun = Begun::new();
@@ -204,6 +204,61 @@ fn guest(at: &str, shows: &Value) -> Peer {
     guest.say(shows.clone());
     assert_eq!(guest.hear()["say"], "admitted");
     guest
+}
+
+/// A late receiver that still asks others is told who else serves by then, and who is gone.
+#[test]
+fn a_late_receiver_is_told_who_comes_and_who_goes() {
+    let mut begun = Begun::new();
+    begun.sender.until_share_of("slowest", 5);
+    let (mut peer, first, _) = told(&begun.address);
+    let dest = begun.dir.path("third");
+    let third = recv(&begun.address, "third", &dest, &["--serve"]);
+    let at = |told: &Value| -> Vec<String> {
+        let peers = told["peers"].as_array().unwrap().iter();
+        let at = peers.map(|serving| serving["address"]["ip"].as_str().unwrap().to_owned());
+        at.collect()
+    };
+    let both = at(&peer.until("peers"));
+    assert_eq!((both.len(), &both[0]), (2, &first));
+    begun.first.signal(Signal::KILL);
+    assert_eq!(at(&peer.until("peers")), both[1..]);
+    drop(peer);
+    third.end().expect(0);
+    begun.second.end().expect(0);
+    begun.sender.end().expect(4);
+}
+
+/// A sender can have a late receiver connect to others a few times, and no more.
+#[test]
+fn a_sender_that_names_others_all_the_time_is_left() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let late = receiver(&address, "late", &dir.path("late"), &[]);
+    let mut sender = Peer::accept(&listener);
+    sender.welcome("x", 100);
+    sender.until("prepared");
+    let root = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let root = json!({"ip": root.local_addr().unwrap().to_string()});
+    sender.say(json!({
+        "say": "start", "group": null, "root": root, "chunk": 1000, "window": 64,
+        "members": [0, 1], "scheme": "auto", "addresses": [], "late": true,
+    }));
+    sender.until("ready");
+    sender.say(json!({
+        "say": "join", "slot": 0, "epoch": 1, "first": 7, "receivers": 1, "packs": 1,
+    }));
+    let peers = json!({"say": "peers", "peers": []});
+    (0..8).for_each(|_| sender.say(peers.clone()));
+    sender.until("need");
+    sender.say(peers);
+    let end = late.end().expect(8);
+    assert!(
+        end.stderr.contains("not a fabricast sender"),
+        "{}",
+        end.stderr
+    );
 }
 
 /// Nobody can be served after the stream, so one that has everything need not stay.

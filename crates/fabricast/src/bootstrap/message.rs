@@ -534,7 +534,8 @@ pub enum ToReceiver {
     Start(Start),
     /// See [`Join`].
     Join(Join),
-    /// After [`ToReceiver::Join`]: receivers that may have what was announced before.
+    /// After [`ToReceiver::Join`]: receivers that may have what was announced before, in place of
+    /// those that were told before. At most [`ToReceiver::PEERS_TIMES`] times.
     Peers {
         /// At most [`ToReceiver::PEERS_MAX`].
         peers: Vec<Serving>,
@@ -593,6 +594,8 @@ pub enum ToReceiver {
 impl ToReceiver {
     /// Most receivers that serve whose addresses the sender tells a late one.
     pub const PEERS_MAX: usize = 4;
+    /// How often the sender tells a late receiver of those that serve, at most.
+    pub const PEERS_TIMES: usize = 8;
 }
 
 #[cfg(test)]

@@ -215,6 +215,7 @@ impl<'a> SenderSession<'a> {
             Phase::Proving(_) => {}
             Phase::Packs => {
                 self.admit_waiting();
+                self.tell_peers_again();
                 self.send_again()?;
                 self.feed()?;
             }
