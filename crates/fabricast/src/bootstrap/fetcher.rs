@@ -47,8 +47,8 @@ const LONGEST: Longest = Longest {
 /// What has become of a request.
 #[derive(PartialEq, Debug)]
 pub enum Fetched {
-    /// The pack, which is proven.
-    Pack(Pack),
+    /// The pack and its header, which are proven.
+    Pack(Pack, Header),
     /// The other end does not have it.
     Lacks,
     /// The other end gave something else, or nothing. The connection is closed. The text says why.
@@ -86,7 +86,7 @@ impl Fetcher {
                         Err(why) => Err(std::mem::take(why)),
                     };
                     let fetched = match fetched {
-                        Ok(Some(pack)) => Fetched::Pack(pack),
+                        Ok(Some((pack, header))) => Fetched::Pack(pack, header),
                         Ok(None) => Fetched::Lacks,
                         Err(why) => Fetched::Gone(why),
                     };
@@ -170,7 +170,11 @@ impl<'a> Line<'a> {
     }
 
     /// Fetches a pack. `None`: the other end does not have it.
-    fn fetch(&mut self, number: u32, record: &PackRecord) -> Result<Option<Pack>, String> {
+    fn fetch(
+        &mut self,
+        number: u32,
+        record: &PackRecord,
+    ) -> Result<Option<(Pack, Header)>, String> {
         let wrong = || "what it gave is not what the sender announced".to_owned();
         let (len, header_len) = (record.len as usize, record.header as usize);
         let hash = blake3::Hash::from(record.hash);
@@ -196,8 +200,11 @@ impl<'a> Line<'a> {
                 None => return Ok(None),
             }
         }
-        let header = header_len;
-        Ok(Some(Pack { bytes, header }))
+        let pack = Pack {
+            bytes,
+            header: header_len,
+        };
+        Ok(Some((pack, header)))
     }
 
     fn say(&mut self, message: &ToSender) -> Result<(), String> {
@@ -313,18 +320,22 @@ mod tests {
         Trickles,
     }
 
-    /// A pack whose payload begins with this byte.
-    fn beginning(first: u8) -> Pack {
-        let len = 2 * BLOCK + 5;
-        let piece = Piece::Bytes {
+    const LEN: usize = 2 * BLOCK + 5;
+
+    fn piece() -> Piece {
+        Piece::Bytes {
             file: 0,
             offset: 0,
-            len: len as u32,
+            len: LEN as u32,
             last: true,
-        };
-        let mut payload = pattern(len);
+        }
+    }
+
+    /// A pack whose payload begins with this byte.
+    fn beginning(first: u8) -> Pack {
+        let mut payload = pattern(LEN);
         payload[0] = first;
-        Pack::new(Content::Pieces(vec![piece]), &payload)
+        Pack::new(Content::Pieces(vec![piece()]), &payload)
     }
 
     fn pack() -> Pack {
@@ -430,7 +441,10 @@ mod tests {
 
     #[test]
     fn a_pack_is_fetched_and_proven() {
-        assert_eq!(fetched(Does::Right), Fetched::Pack(pack()));
+        let (pack, content) = (pack(), Content::Pieces(vec![piece()]));
+        let header = Header::decode(&pack.bytes[..pack.header], pack.payload().len()).unwrap();
+        assert_eq!(header.content, content);
+        assert_eq!(fetched(Does::Right), Fetched::Pack(pack, header));
         for lacks in [Does::LacksAll, Does::LacksABlock] {
             assert_eq!(fetched(lacks), Fetched::Lacks, "{lacks:?}");
         }
@@ -479,7 +493,6 @@ mod tests {
         };
         assert!(gone.contains("cannot be reached"), "{gone}");
     }
-}
 
     /// On a link that the stream fills, and on which what is fetched goes first, the stream still
     /// gets most of the turns.
@@ -515,3 +528,4 @@ mod tests {
         }
         assert!(0 < given && given < packets / 2, "{given}, {packets}");
     }
+}

@@ -12,6 +12,7 @@ use super::peers::{Come, Peers};
 use super::receiver_driver::join_address;
 use super::receiver_errors::{refused, strange, strange_packs};
 use super::receiver_session::ReceiverSession;
+use super::storing::Proof;
 use super::{ADDRESS, ALL, ROOT};
 use crate::bootstrap::message::{Join, Serving, ToReceiver, ToSender};
 use crate::error::Error;
@@ -82,13 +83,13 @@ impl ReceiverSession<'_> {
         if self.is_found || self.catching_up.is_inside() {
             return Ok(());
         }
-        Ok(())
         let local = self.control.local();
         let local = local.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
         let peers = self.peers.take();
         let mut peers = peers.unwrap_or_else(|| Peers::new(local, &self.waker));
         peers.tell(told);
         self.peers = Some(peers);
+        Ok(())
     }
 
     /// Goes on with joining.
@@ -102,7 +103,9 @@ impl ReceiverSession<'_> {
         match next {
             None => {}
             Some(Next::List(need)) => self.say(&ToSender::Need(need))?,
-            Some(Next::Page(number, pack, hash)) => self.storing.arrived(number, pack, hash),
+            Some(Next::Page(number, pack, hash)) => {
+                self.storing.arrived(number, pack, Proof::Hash(hash));
+            }
             Some(Next::Ask(messages, packs)) => {
                 messages.iter().try_for_each(|has| self.say(has))?;
                 if let Some(peers) = &mut self.peers {
@@ -126,12 +129,11 @@ impl ReceiverSession<'_> {
         };
         while let Some(come) = peers.come() {
             match come {
-                Come::Pack(number, pack, hash) => {
+                Come::Pack(number, pack, header) => {
                     self.progress.0 = Instant::now();
                     self.statistics.peer_bytes += pack.bytes.len() as u64;
                     self.packs.set(number, pack_table::Pack::Coming);
-                    let hash = blake3::Hash::from(hash).to_hex().to_string();
-                    self.storing.arrived(number, pack, hash);
+                    self.storing.arrived(number, pack, Proof::Header(header));
                     let (runs, more) = (vec![(number, number + 1)], true);
                     self.say(&ToSender::Has { runs, more })?;
                 }

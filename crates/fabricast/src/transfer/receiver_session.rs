@@ -18,7 +18,7 @@ use super::receiver_driver;
 use super::receiver_errors::{refused, silence, strange, surprise};
 use super::serving::Serving;
 use super::stored_headers::StoredHeaders;
-use super::storing::{Finished, Limits, Stored, Storing};
+use super::storing::{Finished, Limits, Proof, Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
@@ -343,7 +343,8 @@ impl<'a> ReceiverSession<'a> {
         let header = posted.record.header as usize;
         let pack = Pack { bytes, header };
         let hash = blake3::Hash::from(posted.record.hash).to_hex();
-        self.storing.arrived(posted.number, pack, hash.to_string());
+        let proof = Proof::Hash(hash.to_string());
+        self.storing.arrived(posted.number, pack, proof);
         self.fresh = true;
     }
 
@@ -636,7 +637,6 @@ impl<'a> ReceiverSession<'a> {
             Phase::Storing => self.work(now)?,
             Phase::Leaving(_) => return Ok(()),
         }
-        Ok(())
         let got = self.driver.counters().written + self.statistics.peer_bytes;
         let here = self.kept.bytes + got;
         (self.tell)(RecvEvent::Progress {
@@ -645,6 +645,7 @@ impl<'a> ReceiverSession<'a> {
             to_take: self.storing.to_take(),
             len: self.len,
         });
+        Ok(())
     }
 
     /// Tells the sender, once in [`WORKING`], that this receiver is at work.
