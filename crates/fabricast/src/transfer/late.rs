@@ -27,7 +27,7 @@ use crate::config::{ReachRule, SendOptions};
 use crate::error::{Error, exit};
 use crate::interface::Family;
 use crate::object::{Again, Memory, PackRecord};
-use crate::text::{ToldPath, escaped};
+use crate::text::escaped;
 
 /// Late receivers of one host that are admitted in one transfer, at most. Otherwise a host that
 /// comes again and again would keep the sender for ever.
@@ -409,13 +409,14 @@ impl SenderSession<'_> {
         (self.tell)(event);
     }
 
-    /// The failures of files that only receivers lack which were late or demoted.
+    /// The failures of files that only receivers lack which were late or demoted, and of the copies
+    /// of these files.
     pub(super) fn failed_late(&self) -> Vec<FileFailure> {
         let late = self.lost_files.iter();
         let late = late.filter(|(file, _)| !self.failed_files.contains(file));
-        late.map(|(file, reason)| FileFailure {
-            path: ToldPath::from(&*self.set.path(*file)),
-            reason: format!("{reason}; receivers that were late or demoted do not have it"),
+        late.flat_map(|(file, reason)| {
+            let lack = "receivers that were late or demoted do not have it";
+            self.failures(*file, &format!("{reason}; {lack}"))
         })
         .collect()
     }
