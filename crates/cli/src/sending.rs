@@ -117,6 +117,7 @@ pub fn dry_run(
             let mut notice = |text| notices.push(text);
             let listed = SourceSet::list(paths, selection, &mut notice);
             listed.and_then(|mut set| {
+                set.check_readable(&mut notice)?;
                 if !how.no_compare && !is_ibrmp(how) {
                     set.find_identical(&mut || Ok(()), &mut notice)?;
                 }
