@@ -28,7 +28,7 @@ use serde_json::json;
 
 use self::classes::Class;
 use self::listing::{Found, Listing, candidates, left_out, listed, readable};
-use self::running::{Ended, Running};
+use self::running::{Ended, GATHER, Running};
 use crate::args;
 use crate::background::Told;
 use crate::conclusion::conclude;
@@ -39,9 +39,6 @@ use crate::settings::with_options;
 
 /// How often the feed looks whether it has to end.
 const TICK: Duration = Duration::from_millis(100);
-/// How long followers that have not said what they want can hold a publication back, after the
-/// first one wants something, and a transfer that was chosen for them, after its sender listens.
-const GATHER: Duration = Duration::from_secs(1);
 /// How long a transfer waits for the others after the first receiver has come. Those that come then
 /// are late, and get everything, too.
 const MAX_WAIT: Duration = Duration::from_secs(3);
@@ -291,6 +288,7 @@ impl<'a> Feed<'a> {
                 Told::Event(event) => sending::worded(event),
                 Told::End(result) => return Some(result),
             };
+            running.note(&event);
             match &event {
                 SendEvent::Listening { address, .. } => {
                     running.listens = Some((address.port(), Instant::now()));
@@ -513,7 +511,9 @@ impl<'a> Feed<'a> {
     }
 
     fn count(&self) {
-        self.metrics.follow(self.server.counts());
+        let running = self.classes.iter().flat_map(|class| &class.running);
+        let here: BTreeSet<&str> = running.flat_map(Running::receivers).collect();
+        self.metrics.follow(self.server.counts(here.len()));
     }
 }
 

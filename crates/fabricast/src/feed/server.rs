@@ -284,8 +284,9 @@ impl FeedServer {
         self.peers.len()
     }
 
-    /// Number of followers in each state.
-    pub fn counts(&self) -> Counts {
+    /// Number of followers in each state, of which `receivers` take part in transfers: others may
+    /// say so, and have not come.
+    pub fn counts(&self, receivers: usize) -> Counts {
         let mut counts = Counts::default();
         for peer in self.peers.values().filter(|peer| peer.is_follower()) {
             let wants_nothing = matches!(&peer.state, State::Waiting(wants) if wants.is_empty());
@@ -295,6 +296,9 @@ impl FeedServer {
                 (false, false) => counts.waiting += 1,
             }
         }
+        let absent = counts.receiving.saturating_sub(receivers);
+        counts.receiving -= absent;
+        counts.waiting += absent;
         counts
     }
 
