@@ -219,7 +219,7 @@ fn what_cannot_be_read_is_named_at_once() {
     for name in ["open", "secret"] {
         std::fs::write(set.join(name), name).unwrap();
     }
-    let nobody = std::fs::Permissions::from_mode(0);
+    let nobody = std::fs::Permissions::from_mode(0o000);
     std::fs::set_permissions(set.join("secret"), nobody).unwrap();
     let fabricast = |args: &[&str]| {
         let command = env!("CARGO_BIN_EXE_fabricast");

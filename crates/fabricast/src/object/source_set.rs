@@ -273,17 +273,14 @@ impl SourceSet {
         let mut count = 0;
         for path in self.unreadable() {
             count += 1;
-            match count {
-                1..=UNREADABLE_TOLD => {
-                    tell(format!("{} cannot be read, and is not sent", shown(&path)))
-                }
-                _ => {}
+            if count <= UNREADABLE_TOLD {
+                tell(format!("{} cannot be read, and is not sent", shown(&path)));
             }
         }
         if count > UNREADABLE_TOLD {
+            let more = count - UNREADABLE_TOLD;
             tell(format!(
-                "{} more files cannot be read, and are not sent",
-                count - UNREADABLE_TOLD
+                "{more} more files cannot be read, and are not sent"
             ));
         }
         match count {
