@@ -21,8 +21,8 @@ enum End {
 const ENDS: [End; 4] = [End::Sender, End::Receiver, End::Feed, End::Follower];
 
 /// Reads what has come over a control connection until something has to be refused. The first byte
-/// of `input` says by its two lowest bits which end reads it: 0, a sender; 1, a receiver; 2, a feed;
-/// 3, a follower.
+/// of `input` says by its two lowest bits which end reads it: 0, a sender; 1, a receiver; 2, a
+/// feed; 3, a follower.
 ///
 /// Checks that no frame is longer than that end takes, that each message means the same when it is
 /// written and read again, that texts for people are harmless, and that announced packs are sound.

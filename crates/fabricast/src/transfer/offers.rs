@@ -157,7 +157,7 @@ mod tests {
         (5..=7).for_each(|n| offers.remove(peer(n)));
         assert_eq!(offers.tell(peer(8)), Some(Vec::new()));
         assert_eq!(offers.tell(peer(8)), None);
-        // Who comes and goes all the time costs a late receiver a few messages.
+        // A receiver that comes and goes all the time costs a late receiver a few messages.
         let mut told = 0;
         for n in 10..30 {
             assert!(offers.add(peer(n), offer(3000), true));

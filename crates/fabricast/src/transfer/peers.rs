@@ -25,6 +25,8 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(500);
 
 /// A receiver that serves.
 struct Peer {
+    /// As the sender has told of it.
+    told: Serving,
     address: SocketAddr,
     fetcher: Fetcher,
     /// The pack that was requested last and has not come.
@@ -106,13 +108,7 @@ impl Peers {
         if !self.is_asking {
             return;
         }
-        let stays: Vec<SocketAddr> = told
-            .iter()
-            .filter_map(|serving| address(serving, self.local))
-            .collect();
-        let gone = self
-            .all
-            .extract_if(.., |peer| !stays.contains(&peer.address));
+        let gone = self.all.extract_if(.., |peer| !told.contains(&peer.told));
         let requested = gone.filter_map(|peer| peer.requested);
         self.wanted.extend(requested.map(|(number, _)| number));
         self.connect(&new);
@@ -125,6 +121,7 @@ impl Peers {
             let (throttle, waker) = (self.throttle.clone(), self.waker.clone());
             let fetcher = Fetcher::start(address, serving.ticket, throttle, waker).ok()?;
             Some(Peer {
+                told: *serving,
                 address,
                 fetcher,
                 requested: None,
@@ -134,6 +131,8 @@ impl Peers {
         let connected = to.iter().filter_map(peer);
         let connected: Vec<Peer> = connected.collect();
         self.all.extend(connected);
+        // A sender may tell of one several times.
+        self.all.truncate(ToReceiver::PEERS_MAX);
     }
 
     /// Notes what is lacking, and connects to those that serve: packs are requested from now on, so
@@ -268,8 +267,8 @@ mod tests {
         }
     }
 
-    /// One that the sender names no more is left at once, and others get what was requested of it. A
-    /// new one is asked, too.
+    /// One that the sender names no more is left at once, and what was requested of it is requested
+    /// of another. A new one is asked, too.
     #[test]
     fn those_that_the_sender_names_no_more_are_left() {
         let mut table = PackTable::default();
@@ -300,6 +299,9 @@ mod tests {
         peers.tell(&[b, c]);
         peers.request(&mut table, 100);
         assert_eq!(asked(&peers), [(at(1), Some(1)), (at(2), Some(0))]);
+        peers.tell(&[c; 4]);
+        peers.tell(&[c, a, a, a]);
+        assert!(peers.all.len() <= ToReceiver::PEERS_MAX);
         peers.tell(&[]);
         assert!(peers.is_done());
     }

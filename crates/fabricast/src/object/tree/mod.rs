@@ -638,7 +638,7 @@ impl Tree {
             self.done[file as usize] = true;
             self.remaining -= 1;
             self.named.remove(&file);
-            let mut taken = 0;
+            let mut taken = self.kept_space.remove(&file).unwrap_or(0);
             if let Some(mut partial) = self.incomplete.remove(&file) {
                 partial.is_kept = false;
                 taken = partial.taken;

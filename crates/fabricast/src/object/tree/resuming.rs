@@ -121,8 +121,8 @@ impl Tree {
         }
     }
 
-    /// Whether what is on the disk matches a pack with these pieces and hashes. Notes what its files
-    /// take of the disk.
+    /// Whether what is on the disk matches a pack with these pieces and hashes. Notes what its
+    /// files take of the disk.
     fn is_proven(&mut self, pieces: &[Piece], hashes: &[u8]) -> bool {
         let mut hashes = hashes.chunks_exact(HASH);
         let (mut block, mut open) = (Vec::with_capacity(BLOCK), None::<(u32, Found)>);
