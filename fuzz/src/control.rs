@@ -4,12 +4,25 @@ use std::fmt::Debug;
 
 use fabricast::bootstrap::frame::{self, HEAD, Kind, Longest, TO_RECEIVER, TO_SENDER};
 use fabricast::bootstrap::message::{Greeting, ToReceiver, ToSender, harmless};
+use fabricast::feed::{ToFeed, ToFollower};
 use fabricast_proto::ibrmp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// The end of a connection that reads.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum End {
+    Sender,
+    Receiver,
+    Feed,
+    Follower,
+}
+
+const ENDS: [End; 4] = [End::Sender, End::Receiver, End::Feed, End::Follower];
+
 /// Reads what has come over a control connection until something has to be refused. The first byte
-/// of `input` says by its lowest bit which end reads it: 0, a sender; 1, a receiver.
+/// of `input` says by its two lowest bits which end reads it: 0, a sender; 1, a receiver; 2, a
+/// feed; 3, a follower.
 ///
 /// Checks that no frame is longer than that end takes, that each message means the same when it is
 /// written and read again, that texts for people are harmless, and that announced packs are sound.
@@ -18,15 +31,22 @@ pub fn control(input: &[u8]) -> usize {
     let Some((&end, mut rest)) = input.split_first() else {
         return 0;
     };
-    let is_receiver = end & 1 == 1;
-    let longest = if is_receiver { TO_RECEIVER } else { TO_SENDER };
+    let end = ENDS[usize::from(end & 3)];
+    let longest = match end {
+        End::Receiver | End::Follower => TO_RECEIVER,
+        End::Sender | End::Feed => TO_SENDER,
+    };
     let mut taken = 0;
     while let Some((kind, bytes)) = next(&mut rest, longest) {
         let is_taken = match kind {
             Kind::Bulk => continue,
             Kind::Ibrmp => ibrmp::decode(bytes).is_ok(),
-            Kind::Message if is_receiver => to_receiver(bytes),
-            Kind::Message => to_sender(bytes),
+            Kind::Message => match end {
+                End::Sender => to_sender(bytes),
+                End::Receiver => to_receiver(bytes),
+                End::Feed => to_feed(bytes),
+                End::Follower => to_follower(bytes),
+            },
         };
         if !is_taken {
             break; // either end closes the connection
@@ -96,6 +116,26 @@ fn to_sender(bytes: &[u8]) -> bool {
     true
 }
 
+fn to_feed(bytes: &[u8]) -> bool {
+    let Some(message) = read::<ToFeed>(bytes) else {
+        return false;
+    };
+    if let ToFeed::Follow { name, .. } = message {
+        assert!(name.chars().all(harmless));
+    }
+    true
+}
+
+fn to_follower(bytes: &[u8]) -> bool {
+    let Some(message) = read::<ToFollower>(bytes) else {
+        return false;
+    };
+    if let ToFollower::Refused { reason } = message {
+        assert!(reason.chars().all(harmless));
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use fabricast_proto::rng::Rng;
@@ -104,13 +144,14 @@ mod tests {
     use crate::tests::{Tried, rounds, spoilt};
 
     /// One message of each kind, as it is written, and frames of a reliable channel.
-    fn said(by_sender: bool) -> Vec<Vec<u8>> {
+    fn said(to: End) -> Vec<Vec<u8>> {
         let hash = "5a".repeat(32);
-        let messages: Vec<String> = if by_sender {
-            vec![
+        let counted = r#""received":1,"duplicates":2,"mended":3,"mended_bytes":4,"dropped":5"#;
+        let messages: Vec<String> = match to {
+            End::Receiver => vec![
                 r#"{"say":"authenticate","session":7,"nonce":"HASH"}"#.replace("HASH", &hash[..32]),
                 format!(
-                    r#"{{"say":"welcome","version":7,"session":7,"node":3,"name":"a b","len":9,
+                    r#"{{"say":"welcome","version":8,"session":7,"node":3,"name":"a b","len":9,
                         "tops":1,"entries":2,"manifest":"{hash}","block":1048576}}"#
                 ),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
@@ -137,11 +178,24 @@ mod tests {
                 r#"{"say":"ask","node":2}"#.into(),
                 r#"{"say":"aborted","code":5,"reason":"disk"}"#.into(),
                 r#"{"say":"bye"}"#.into(),
-            ]
-        } else {
-            let counted = r#""received":1,"duplicates":2,"mended":3,"mended_bytes":4,"dropped":5"#;
-            vec![
-                r#"{"say":"hello","version":7,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
+            ],
+            End::Feed => vec![
+                r#"{"say":"follow","version":8,"name":"h:/d"}"#.into(),
+                r#"{"say":"wants","catalogue":3,"answers":2,"receiving":[7],"places":1,
+                    "runs":[[0,3],[5,9]],"more":true}"#
+                    .into(),
+            ],
+            End::Follower => vec![
+                r#"{"say":"feed","version":8,"name":"a b"}"#.into(),
+                r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
+                format!(
+                    r#"{{"say":"catalogue","number":3,"entries":[{{"name":"a","len":9,
+                        "digest":"{hash}"}}],"more":true}}"#
+                ),
+                r#"{"say":"publication","transfer":7,"port":4000,"runs":[[0,3]]}"#.into(),
+            ],
+            End::Sender => vec![
+                r#"{"say":"hello","version":8,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
                     "datagram":1472,"window_bytes":4096}"#
                     .into(),
                 format!(r#"{{"say":"response","mac":"{hash}"}}"#),
@@ -161,7 +215,7 @@ mod tests {
                 r#"{"say":"unstored","file":1,"code":6,"reason":"full"}"#.into(),
                 format!(r#"{{"say":"finished",{counted}}}"#),
                 r#"{"say":"failed","code":6,"reason":"full"}"#.into(),
-            ]
+            ],
         };
         let mut all: Vec<Vec<u8>> = messages
             .iter()
@@ -173,7 +227,7 @@ mod tests {
         let mut ack = Vec::new();
         ibrmp::Frame::Ack(3).encode(&mut ack);
         all.push([&[b'I', 0, 0, ack.len() as u8], &ack[..]].concat());
-        if by_sender {
+        if to == End::Receiver {
             all.push([&[b'B', 0, 0, 4], &b"bulk"[..]].concat());
         }
         all
@@ -181,9 +235,9 @@ mod tests {
 
     #[test]
     fn every_message_is_read() {
-        for (end, by_sender) in [(0, false), (1, true)] {
-            for frame in said(by_sender) {
-                let input = [&[end], &frame[..]].concat();
+        for (number, end) in (0..).zip(ENDS) {
+            for frame in said(end) {
+                let input = [&[number], &frame[..]].concat();
                 let taken = usize::from(frame[0] != b'B');
                 assert_eq!(
                     control(&input),
@@ -197,12 +251,12 @@ mod tests {
 
     #[test]
     fn bent_messages_are_read_or_refused() {
-        let said = [said(false), said(true)];
+        let said = ENDS.map(said);
         let mut taken = 0;
         for seed in rounds() {
             let _tried = Tried(seed);
             let mut rng = Rng::new(seed);
-            let end = rng.below(2);
+            let end = rng.below(ENDS.len() as u64);
             let mut input = vec![end as u8];
             for _ in 0..1 + rng.below(6) {
                 let frames = &said[end as usize];

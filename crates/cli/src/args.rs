@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fabricast::bootstrap::PORT;
 use fabricast::config::PER_HOST;
@@ -476,13 +477,46 @@ pub struct Demo {
     pub dir: Option<PathBuf>,
 }
 
+/// Parses the command line of this process. Ends the process if that is wrong, and after `--help`.
+pub fn parsed() -> Args {
+    Args::try_parse().unwrap_or_else(|error| without_hidden(error).exit())
+}
+
+/// A wrong command line's error without the tip, if that names an option that is hidden.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let named = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(named)) => named.trim_start_matches('-').to_owned(),
+        _ => return error,
+    };
+    let is_it = |arg: &Arg| arg.is_hide_set() && arg.get_long() == Some(&named);
+    let command = Args::command();
+    if command
+        .get_subcommands()
+        .any(|c| c.get_arguments().any(is_it))
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
+    error
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn no_tip_names_a_hidden_option() {
+        let told = |command: &str, option: &str| {
+            let words = ["fabricast", command, option, "x"];
+            let error = Args::try_parse_from(words).unwrap_err();
+            without_hidden(error).to_string()
+        };
+        let hidden = told("send", "--inject-corruptio");
+        assert!(!hidden.contains("inject-corruption"), "{hidden}");
+        assert!(told("send", "--inject-los").contains("--inject-loss"));
     }
 }

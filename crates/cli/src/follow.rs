@@ -363,13 +363,13 @@ impl Following {
         self.failures.want_due(Instant::now());
         let coming = open.coming();
         let mut wants = lacking.clone();
-        let has_place = open.transfers.len() < self.at_once;
+        let places = self.at_once.saturating_sub(open.transfers.len());
         wants.retain(|number| {
             let entry = &catalogue.entries[*number as usize];
-            has_place && !self.failures.waits(&entry.digest) && !coming.contains(&*entry.name)
+            places > 0 && !self.failures.waits(&entry.digest) && !coming.contains(&*entry.name)
         });
         let receiving: Vec<u64> = open.transfers.iter().map(|t| t.number).collect();
-        feed.want(&wants, &receiving)
+        feed.want(&wants, &receiving, places)
     }
 
     /// Takes part in a transfer of these entries, which were wanted: so there is a place for it,
@@ -414,7 +414,7 @@ impl Following {
     /// Bytes that the next transfer leaves free: what the user has said, and what other transfers
     /// will take.
     fn reserve(&self, open: &Open) -> Option<u64> {
-        let claims = open.transfers.iter().map(|t| t.claimed(&open.folder));
+        let claims = open.transfers.iter().map(|t| t.claimed());
         match claims.fold(0, u64::saturating_add) {
             0 => self.options.reserve,
             claimed => {

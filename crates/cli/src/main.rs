@@ -33,7 +33,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::Parser;
 use fabricast::error::exit;
 use fabricast_console::{watch_signals, watch_signals_then};
 
@@ -41,7 +40,7 @@ use fabricast_console::{watch_signals, watch_signals_then};
 const LOG: &str = "FABRICAST_LOG";
 
 fn main() -> ExitCode {
-    ExitCode::from(match args::Args::parse().command {
+    ExitCode::from(match args::parsed().command {
         args::Command::Send(a) => logged(a.how.net.verbose, watch_signals(true), |interrupt| {
             send::run(&a, interrupt)
         }),

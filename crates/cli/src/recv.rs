@@ -12,14 +12,14 @@ use std::thread;
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
 use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
-use fabricast::text::{escaped, shown};
+use fabricast::text::{escaped, first_of, shown};
 use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
-use crate::sending::{first_of, length, net_options};
+use crate::sending::{length, net_options};
 use crate::settings::with_options;
 
 /// Runs `fabricast recv`. Returns the exit code.
@@ -299,6 +299,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
             name,
             len,
             path,
+            ..
         } => out.say(&format!(
             "{sender} offers {name} ({}); it goes to {}. Waiting for the start",
             length(*len),
@@ -319,6 +320,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
             seconds,
             placed,
             len,
+            ..
         } => {
             let of = len.map_or(String::new(), |len| format!(" of {}", units::bytes(len)));
             let text = format!(

@@ -117,6 +117,7 @@ pub fn dry_run(
             let mut notice = |text| notices.push(text);
             let listed = SourceSet::list(paths, selection, &mut notice);
             listed.and_then(|mut set| {
+                set.check_readable(&mut notice)?;
                 if !how.no_compare && !is_ibrmp(how) {
                     set.find_identical(&mut || Ok(()), &mut notice)?;
                 }
@@ -338,14 +339,6 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
             receiver, reason, ..
         } => out.say(&format!("! {receiver}: {reason}")),
         SendEvent::Notice { text } => out.say(&format!("note: {text}")),
-    }
-}
-
-/// Some files, by the name of the first.
-pub fn first_of(name: &str, count: usize) -> String {
-    match count {
-        0 | 1 => escaped(name).into_owned(),
-        count => format!("{} and {} more", escaped(name), count - 1),
     }
 }
 

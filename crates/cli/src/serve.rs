@@ -11,7 +11,7 @@ mod running;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ use serde_json::json;
 
 use self::classes::Class;
 use self::listing::{Found, Listing, candidates, left_out, listed, readable};
-use self::running::{Ended, Running};
+use self::running::{Ended, GATHER, Running};
 use crate::args;
 use crate::background::Told;
 use crate::conclusion::conclude;
@@ -39,9 +39,6 @@ use crate::settings::with_options;
 
 /// How often the feed looks whether it has to end.
 const TICK: Duration = Duration::from_millis(100);
-/// How long followers that have not said what they want can hold a publication back, after the
-/// first one wants something, and a transfer that was chosen for them, after its sender listens.
-const GATHER: Duration = Duration::from_secs(1);
 /// How long a transfer waits for the others after the first receiver has come. Those that come then
 /// are late, and get everything, too.
 const MAX_WAIT: Duration = Duration::from_secs(3);
@@ -136,6 +133,9 @@ fn dry_run(args: &args::Serve, out: &mut Output) -> Result<u8, Error> {
 fn excluded(args: &args::Serve) -> impl Iterator<Item = fabricast::pattern::Pattern> + '_ {
     args.how.exclude.iter().cloned().chain(left_out())
 }
+
+/// Followers, and how many transfers they are yet to be told of that were chosen for them.
+type Promised = BTreeMap<FollowerKey, usize>;
 
 struct Feed<'a> {
     args: &'a args::Serve,
@@ -247,11 +247,12 @@ impl<'a> Feed<'a> {
     /// Takes what the threads of the transfers tell.
     fn hear(&mut self, out: &mut Output) {
         let mut classes = std::mem::take(&mut self.classes);
+        let promised = self.promised(classes.iter().flat_map(|class| &class.running));
         for class in &mut classes {
             let mut ended = Vec::new();
             for running in &mut class.running {
                 out.about(running.number, |out| {
-                    if let Some(result) = self.hear_one(running, out) {
+                    if let Some(result) = self.hear_one(running, &promised, out) {
                         ended.push(running.number);
                         let (completed, absent) = running.hosts_after(&result);
                         class.pauses.after(&completed, &absent);
@@ -276,16 +277,23 @@ impl<'a> Feed<'a> {
     }
 
     /// Takes what the thread of a transfer tells. Returns how the transfer has ended, if it has.
-    fn hear_one(&mut self, running: &mut Running, out: &mut Output) -> Option<Ended> {
+    fn hear_one(
+        &mut self,
+        running: &mut Running,
+        promised: &Promised,
+        out: &mut Output,
+    ) -> Option<Ended> {
         loop {
             let event = match running.transfer.told()? {
                 Told::Event(event) => sending::worded(event),
                 Told::End(result) => return Some(result),
             };
+            running.note(&event);
             match &event {
                 SendEvent::Listening { address, .. } => {
                     running.listens = Some((address.port(), Instant::now()));
-                    running.hosts = self.invite(running, |_| true).into_iter().collect();
+                    let told = self.invite(running, promised, |_| true);
+                    running.hosts = told.into_iter().collect();
                 }
                 SendEvent::Connected { .. } => {
                     _ = running.first.get_or_insert_with(Instant::now);
@@ -297,11 +305,30 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Tells followers of a transfer that listens, if they wait and want all of it, and `may_come`.
-    /// Returns their addresses, and the hosts that these count for.
+    /// How many transfers under way were chosen for each follower that is yet to be told of them.
+    fn promised<'r>(&self, under_way: impl Iterator<Item = &'r Running>) -> Promised {
+        let mut promised = Promised::new();
+        for running in under_way.filter(|running| running.is_early()) {
+            let told = self.server.receiving(running.number);
+            for key in running.chosen.iter().filter(|key| !told.contains(key)) {
+                *promised.entry(*key).or_default() += 1;
+            }
+        }
+        promised
+    }
+
+    /// Whether a follower may take part in another transfer than those that it is yet to be told
+    /// of.
+    fn has_place(&self, key: FollowerKey, promised: &Promised) -> bool {
+        self.server.places(key) > promised.get(&key).copied().unwrap_or(0)
+    }
+
+    /// Tells followers of a transfer that listens, if they wait and want all of it, have a place
+    /// for it, and `may_come`. Returns their addresses, and the hosts that these count for.
     fn invite(
         &mut self,
         running: &Running,
+        promised: &Promised,
         may_come: impl Fn(&FollowerKey) -> bool,
     ) -> Vec<(IpAddr, IpAddr)> {
         let (Some((port, _)), Some(numbers)) = (running.listens, &running.numbers) else {
@@ -309,7 +336,10 @@ impl<'a> Feed<'a> {
         };
         let waiting = self.server.waiting().into_iter();
         let willing = waiting.filter(|(key, wants)| may_come(key) && wants.is_superset(numbers));
-        let willing: Vec<FollowerKey> = willing.map(|(key, _)| key).collect();
+        let willing = willing.map(|(key, _)| key);
+        let able =
+            willing.filter(|key| running.is_promised(*key) || self.has_place(*key, promised));
+        let willing: Vec<FollowerKey> = able.collect();
         for key in &willing {
             self.server.invite(*key, running.number, numbers, port);
         }
@@ -323,18 +353,18 @@ impl<'a> Feed<'a> {
     /// sent. Tells each sender for how many receivers it has to wait.
     fn call_receivers(&mut self) {
         let mut classes = std::mem::take(&mut self.classes);
+        let promised = self.promised(classes.iter().flat_map(|class| &class.running));
         for class in &mut classes {
             for n in 0..class.running.len() {
                 let running = &class.running[n];
-                let Some((_, since)) = running.listens else {
+                if running.listens.is_none() {
                     continue;
-                };
+                }
                 // Followers that it was chosen for may have been told of another one first.
-                let is_early = since.elapsed() < GATHER;
+                let is_early = running.is_early();
                 let admits_late = self.options.admits_late();
-                let told = self.invite(running, |key| {
-                    admits_late || is_early && running.chosen.contains(key)
-                });
+                let may_come = |key: &FollowerKey| admits_late || running.is_promised(*key);
+                let told = self.invite(running, &promised, may_come);
                 let awaited = match is_early {
                     true => self.awaited(class, running),
                     false => 0,
@@ -430,8 +460,11 @@ impl<'a> Feed<'a> {
             let found = self.server.address_and_host(*key);
             found.is_none_or(|(_, host)| !class.pauses.is_paused(host))
         };
+        let promised = self.promised(under_way.iter().copied());
         let able = self.server.waiting().into_iter().filter(may_come);
-        let able: Vec<_> = able.collect();
+        let able: Vec<_> = able
+            .filter(|(key, _)| self.has_place(*key, &promised))
+            .collect();
         let first = lens(&|entry| may_go(entry) && is_first(entry));
         next_publication(&first, &able).or_else(|| next_publication(&lens(&may_go), &able))
     }
@@ -478,7 +511,9 @@ impl<'a> Feed<'a> {
     }
 
     fn count(&self) {
-        self.metrics.follow(self.server.counts());
+        let running = self.classes.iter().flat_map(|class| &class.running);
+        let here: BTreeSet<&str> = running.flat_map(Running::receivers).collect();
+        self.metrics.follow(self.server.counts(here.len()));
     }
 }
 

@@ -36,3 +36,22 @@ fn a_late_receiver_gets_what_it_has_missed_from_hosts_that_serve() {
     let expected = 1.0 + part(lacking);
     assert!(done.multiple <= 1.05 * expected + 0.1, "{told}");
 }
+
+/// A late receiver whose link the stream fills gets little from others: the stream would have to
+/// wait for that.
+#[test]
+fn a_late_receiver_fetches_little_on_a_link_that_the_stream_fills() {
+    let Some(cluster) = Cluster::up(4, &["--rate", "200mbit"]) else {
+        return;
+    };
+    let mut transfer = Transfer::serving(&cluster, 2, 128 * MB, &[]);
+    transfer.send.until_share_of("fastest", 50);
+    transfer.add("h4");
+    let done = transfer.end(&[]);
+    let from_peers = done.sent.result("h4")["tally"]["peer_bytes"]
+        .as_u64()
+        .unwrap();
+    println!("from peers: {from_peers}");
+    // While it was late, half of the file came by the stream.
+    assert!(from_peers < 16 * MB as u64, "{}", done.describe());
+}

@@ -590,10 +590,11 @@ fn a_follower_that_does_not_come_is_not_waited_for() {
     let mut liar = Peer::connect(&address);
     let version = fabricast::bootstrap::message::VERSION;
     liar.say(json!({"say": "follow", "version": version, "name": "liar"}));
-    liar.say(json!({"say": "wants", "catalogue": 0, "answers": 0, "runs": []}));
+    liar.say(json!({"say": "wants", "catalogue": 0, "answers": 0, "places": 1, "runs": []}));
     liar.until("catalogue");
-    let wants = json!({"say": "wants", "catalogue": number, "answers": 1, "runs": [[0, 1]]});
-    liar.say(wants);
+    liar.say(json!({
+        "say": "wants", "catalogue": number, "answers": 1, "places": 1, "runs": [[0, 1]],
+    }));
     sender.until("publishing", |e| e["followers"] == 1);
     sender.until("listening", |_| true);
     // It comes while the feed waits for the other one.

@@ -87,6 +87,25 @@ fn with_one_place_entries_go_one_after_the_other() {
     }
 }
 
+/// The feed begins nothing that a follower has no place for.
+#[test]
+fn a_follower_with_one_place_is_sent_one_thing_at_a_time() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    // The feed waits 1 s for a follower that it was chosen for, and the short one takes longer.
+    for (name, len) in [("short", 3_000_000), ("long", 5_000_000)] {
+        fs::rename(dir.file(name, len), feed.join(name)).unwrap();
+    }
+    let (mut sender, address) = serve(&feed, "0", &["--rate", "4MB/s"]);
+    sender.until("catalogue", |e| e["entries"] == 2);
+    let mut run = follow(&address, &dir.path("to"), &["--at-once", "1"]);
+    until_all(&mut run, 2);
+    ends(run);
+    let end = ends(sender);
+    let begun = end.all("publishing").count();
+    assert_eq!(begun, 2, "{end:#?}");
+}
+
 /// A follower that is killed while one of two transfers has ended gets exactly what it lacks, and
 /// goes on with that.
 #[test]

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use common::control::{Peer, able};
 use common::ibrmp::{into, of};
-use common::{BOUND, Run, Scratch, same, sender};
+use common::{BOUND, Run, Scratch, same, sender, shell};
 use fabricast::proto::ibrmp::Body;
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -127,4 +127,33 @@ fn a_receiver_that_does_not_read_holds_up_no_other_of_its_worker() {
         assert!(!reason.contains("timed out"), "{name}: {reason}");
     }
     assert_eq!(sent.one("summary")["workers"].as_array().unwrap().len(), 1);
+}
+
+/// A sender that may have few open files sends many, some at a time.
+#[test]
+fn a_sender_with_few_descriptors_opens_files_later() {
+    let dir = Scratch::new();
+    let set = dir.path("set");
+    std::fs::create_dir(&set).unwrap();
+    for n in 0..200 {
+        std::fs::write(set.join(n.to_string()), format!("file {n}")).unwrap();
+    }
+    let files = format!("{}/*", set.display());
+    let script = format!(
+        "ulimit -n 80 && exec {} send {files} --json --port 0 --interface 127.0.0.1 {}",
+        env!("CARGO_BIN_EXE_fabricast"),
+        [&IBRMP[..], &["1"]].concat().join(" ")
+    );
+    let mut send = shell(&script);
+    let listening = send.until("listening", |_| true);
+    let from = listening["address"].as_str().unwrap().to_owned();
+    let to = dir.path("to");
+    let dest = to.to_str().unwrap();
+    let args = ["recv", "--json", "--dir", dest, "--from", &from];
+    Run::start(args).end().expect(0);
+    let sent = send.end().expect(0);
+    assert_eq!(sent.one("summary")["verified"], 1, "{sent:#?}");
+    for n in 0..200 {
+        same(&set.join(n.to_string()), &to.join(n.to_string()));
+    }
 }

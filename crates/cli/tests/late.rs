@@ -98,8 +98,9 @@ fn what_several_lack_is_sent_once() {
 fn a_file_that_has_changed_fails_for_late_receivers_alone() {
     let dir = Scratch::new();
     let top = long_tree(&dir);
-    std::fs::write(top.join("a0"), "a small file at the beginning").unwrap();
+    std::fs::write(top.join("a0"), [7; 70_000]).unwrap();
     std::fs::write(top.join("a1"), "another one").unwrap();
+    std::fs::copy(top.join("a0"), top.join("a2")).unwrap();
     let before = described(&top);
     let (mut sender, address) = send(&[&top], &["--rate", "8MB/s"]);
     let to = ["first", "late"].map(|name| dir.path(&format!("to-{name}")));
@@ -109,20 +110,21 @@ fn a_file_that_has_changed_fails_for_late_receivers_alone() {
     std::fs::remove_file(top.join("a1")).unwrap();
     let late = recv(&address, "late", &to[1], &[]);
     first.end().expect(0);
-    for name in ["a0", "a1"] {
+    for name in ["a0", "a1", "a2"] {
         assert!(to[0].join("tree").join(name).exists());
     }
     let late = late.end().expect(10);
     assert!(
-        late.stderr.contains("2 of the sender's files"),
+        late.stderr.contains("3 of the sender's files"),
         "{}",
         late.stderr
     );
-    let is_there = |line: &&String| !line.starts_with("\"a0\"") && !line.starts_with("\"a1\"");
+    let lost = ["\"a0\"", "\"a1\"", "\"a2\""];
+    let is_there = |line: &&String| !lost.iter().any(|name| line.starts_with(name));
     let expected: Vec<&String> = before.iter().filter(is_there).collect();
     let got = described(&to[1].join("tree"));
     assert_eq!(got.iter().collect::<Vec<_>>(), expected);
-    assert_eq!(got.len(), before.len() - 2);
+    assert_eq!(got.len(), before.len() - 3);
     let sent = sender.end().expect(10);
     assert_eq!(sent.result("first")["state"], "verified");
     let late = sent.result("late");
@@ -135,13 +137,12 @@ fn a_file_that_has_changed_fails_for_late_receivers_alone() {
     let summary = sent.one("summary");
     assert!(summary["changed"].is_null(), "{summary:#?}");
     let failed = summary["failed"].as_array().unwrap();
-    assert_eq!(failed.len(), 2, "{failed:?}");
-    for (failure, name) in failed.iter().zip(["a0", "a1"]) {
-        let reason = failure["reason"].as_str().unwrap();
-        assert!(
-            reason.contains(name) && reason.contains("do not have it"),
-            "{reason}"
-        );
+    assert_eq!(failed.len(), 3, "{failed:?}");
+    // A copy of a file is lost with it.
+    for (failure, name) in failed.iter().zip(["a0", "a2", "a1"]) {
+        let word = |key: &str| failure[key].as_str().unwrap();
+        assert!(word("path").ends_with(name), "{failure}");
+        assert!(word("reason").contains("do not have it"), "{failure}");
     }
 }
 

@@ -2,10 +2,14 @@
 
 mod common;
 
-use std::net::TcpListener;
+use std::fs;
+use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use common::control::{Peer, able};
+use common::feed;
+use common::hosts::Hosts;
 use common::place::Loopback;
 use common::tree::{described, recv, send, tree};
 use common::{End, Flush, Run, SIZE, Scratch, receiver, same, steady};
@@ -15,7 +19,7 @@ use serde_json::{Value, json};
 /// A tree of 35 MB, with everything that a tree may have.
 fn long_tree(dir: &Scratch) -> PathBuf {
     let top = tree(dir);
-    std::fs::rename(dir.file("long", SIZE), top.join("long")).unwrap();
+    fs::rename(dir.file("long", SIZE), top.join("long")).unwrap();
     top
 }
 
@@ -82,6 +86,54 @@ fn a_late_receiver_gets_what_it_has_missed_from_one_that_serves() {
     }
 }
 
+/// The receivers that `copy` starts serve, also those of hosts that begin too late.
+#[test]
+fn hosts_of_a_copy_serve_one_that_begins_late() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let source = hosts.dir.file("source", SIZE);
+    let gate = hosts.dir.path("gate");
+    let made = Command::new("mkfifo").arg(&gate).status();
+    assert!(made.unwrap().success());
+    hosts.behave("b", "cat ../gate >/dev/null; exec \"$@\"");
+    let args = ["--serve", "--rate", "8MB/s", "--start-timeout", "1s"];
+    let mut run = hosts.copy(&source, "a,b:", &args);
+    run.until_share_of("slowest", 20);
+    fs::write(gate, "").unwrap();
+    let end = run.end().expect(0);
+    for name in ["a", "b"] {
+        hosts.has(name, ".", &source);
+    }
+    let late = end.result("b");
+    assert_eq!(late["part"], "late");
+    assert!(
+        late["tally"]["peer_bytes"].as_u64() > Some(1 << 20),
+        "{late}"
+    );
+    hosts.expect_none_left();
+}
+
+/// A follower serves others that come to the same transfer late.
+#[test]
+fn a_follower_serves_one_that_comes_late() {
+    let dir = Scratch::new();
+    let feed = feed::feed_in(&dir);
+    fs::rename(dir.file("long", SIZE), feed.join("long")).unwrap();
+    let (sender, address) = feed::serve(&feed, "0", &["--rate", "8MB/s"]);
+    let mut first = feed::follow(&address, &dir.path("first"), &["--serve"]);
+    first.until_share_of("placed", 20);
+    let mut late = feed::follow(&address, &dir.path("late"), &[]);
+    for (run, name) in [(&mut first, "first"), (&mut late, "late")] {
+        feed::until_entry(run, "long");
+        same(&feed.join("long"), &dir.path(name).join("feed/long"));
+    }
+    let late = feed::ends(late);
+    let bytes = late.one("done")["tally"]["peer_bytes"].as_u64();
+    assert!(bytes > Some(1 << 20), "{late:#?}");
+    feed::ends(first);
+    let sent = feed::ends(sender);
+    assert_eq!(sent.all("publishing").count(), 1);
+}
+
 /// One that has been killed, and hangs before that.
 #[test]
 fn one_that_hangs_and_is_killed_costs_the_late_receiver_nothing() {
@@ -111,7 +163,7 @@ fn a_file_that_has_changed_since_is_not_given() {
     let first = recv(&address, "first", &dir.path("first"), &["--serve"]);
     sender.until_share_of("slowest", 40);
     let changed = dir.path("first").join("a");
-    std::fs::write(&changed, vec![7; 3_000_000]).unwrap();
+    fs::write(&changed, vec![7; 3_000_000]).unwrap();
     let late = recv(&address, "late", &dir.path("late"), &[]);
     let late = late.end().expect(0);
     for source in &sources {
@@ -152,6 +204,61 @@ fn guest(at: &str, shows: &Value) -> Peer {
     guest.say(shows.clone());
     assert_eq!(guest.hear()["say"], "admitted");
     guest
+}
+
+/// A late receiver that still asks others is told who else serves by then, and who is gone.
+#[test]
+fn a_late_receiver_is_told_who_comes_and_who_goes() {
+    let mut begun = Begun::new();
+    begun.sender.until_share_of("slowest", 5);
+    let (mut peer, first, _) = told(&begun.address);
+    let dest = begun.dir.path("third");
+    let third = recv(&begun.address, "third", &dest, &["--serve"]);
+    let at = |told: &Value| -> Vec<String> {
+        let peers = told["peers"].as_array().unwrap().iter();
+        let at = peers.map(|serving| serving["address"]["ip"].as_str().unwrap().to_owned());
+        at.collect()
+    };
+    let both = at(&peer.until("peers"));
+    assert_eq!((both.len(), &both[0]), (2, &first));
+    begun.first.signal(Signal::KILL);
+    assert_eq!(at(&peer.until("peers")), both[1..]);
+    drop(peer);
+    third.end().expect(0);
+    begun.second.end().expect(0);
+    begun.sender.end().expect(4);
+}
+
+/// A sender can have a late receiver connect to others a few times, and no more.
+#[test]
+fn a_sender_that_names_others_all_the_time_is_left() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let late = receiver(&address, "late", &dir.path("late"), &[]);
+    let mut sender = Peer::accept(&listener);
+    sender.welcome("x", 100);
+    sender.until("prepared");
+    let root = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let root = json!({"ip": root.local_addr().unwrap().to_string()});
+    sender.say(json!({
+        "say": "start", "group": null, "root": root, "chunk": 1000, "window": 64,
+        "members": [0, 1], "scheme": "auto", "addresses": [], "late": true,
+    }));
+    sender.until("ready");
+    sender.say(json!({
+        "say": "join", "slot": 0, "epoch": 1, "first": 7, "receivers": 1, "packs": 1,
+    }));
+    let peers = json!({"say": "peers", "peers": []});
+    (0..8).for_each(|_| sender.say(peers.clone()));
+    sender.until("need");
+    sender.say(peers);
+    let end = late.end().expect(8);
+    assert!(
+        end.stderr.contains("not a fabricast sender"),
+        "{}",
+        end.stderr
+    );
 }
 
 /// Nobody can be served after the stream, so one that has everything need not stay.

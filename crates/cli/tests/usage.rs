@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use common::{AT_ONCE, Run, Scratch, receiver, same, sender};
@@ -206,4 +207,57 @@ fn a_name_that_is_no_utf_8_is_told_of() {
     }
     send.end().expect(0);
     same(&source, &dest);
+}
+
+/// A file that cannot be read is named before anybody has to wait for it, and nothing is offered if
+/// none can be read.
+#[test]
+fn what_cannot_be_read_is_named_at_once() {
+    let dir = Scratch::new();
+    let set = dir.path("set");
+    std::fs::create_dir(&set).unwrap();
+    for name in ["open", "secret"] {
+        std::fs::write(set.join(name), name).unwrap();
+    }
+    let nobody = std::fs::Permissions::from_mode(0o000);
+    std::fs::set_permissions(set.join("secret"), nobody).unwrap();
+    let fabricast = |args: &[&str]| {
+        let command = env!("CARGO_BIN_EXE_fabricast");
+        let words = match rustix::process::geteuid().is_root() {
+            true => &[
+                "setpriv",
+                "--reuid",
+                "65534",
+                "--clear-groups",
+                "--",
+                command,
+            ][..],
+            false => &[command][..],
+        };
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).args(args).output()
+    };
+    if !fabricast(&["--version"]).is_ok_and(|end| end.status.success()) {
+        println!("skipped: another user cannot run the command here");
+        return;
+    }
+    let dry = fabricast(&["send", set.to_str().unwrap(), "--dry-run"]).unwrap();
+    let told = String::from_utf8(dry.stderr).unwrap();
+    assert!(
+        dry.status.success() && told.contains("secret cannot be read"),
+        "{told}"
+    );
+    let secret = set.join("secret");
+    let args = [
+        "send",
+        secret.to_str().unwrap(),
+        "--interface",
+        "127.0.0.1",
+        "--port",
+        "0",
+    ];
+    let end = fabricast(&args).unwrap();
+    let told = String::from_utf8(end.stderr).unwrap();
+    assert_eq!(end.status.code(), Some(1), "{told}");
+    assert!(told.contains("secret cannot be read"), "{told}");
 }

@@ -55,6 +55,14 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
+/// Some files for people, by the name of the first: [`escaped`], with the number of the others.
+pub fn first_of(name: &str, count: usize) -> String {
+    match count {
+        0 | 1 => escaped(name).into_owned(),
+        count => format!("{} and {} more", escaped(name), count - 1),
+    }
+}
+
 /// A path for people: [`escaped`], with U+FFFD for bytes that are not UTF-8.
 pub fn shown(path: &Path) -> String {
     escaped(&path.to_string_lossy()).into_owned()

@@ -70,7 +70,7 @@ pub struct Sending {
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = group)]
     pub group: Option<(IpAddr, Option<u16>)>,
     /// Hop limit of multicasts: 1 stays in the sender's network, N passes N-1 routers
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = ttl)]
     pub ttl: u8,
     /// How to send to receivers
     #[arg(long, value_enum, default_value = "auto")]
@@ -157,6 +157,17 @@ pub struct Sending {
     pub net: Net,
 }
 
+/// Parses a hop limit.
+fn ttl(s: &str) -> Result<u8, String> {
+    match s.parse() {
+        Ok(0) => {
+            Err("with 0 no multicast leaves this host: give 1 for the sender's network".into())
+        }
+        Ok(ttl) => Ok(ttl),
+        Err(_) => Err("not a number from 1 to 255".into()),
+    }
+}
+
 /// Parses `239.1.2.3`, `239.1.2.3:5000`, `ff15::1` or `[ff15::1]:5000`.
 fn group(s: &str) -> Result<(IpAddr, Option<u16>), String> {
     let (ip, port) = match s.parse::<std::net::SocketAddr>() {
@@ -239,6 +250,15 @@ mod tests {
         assert_eq!(slow("a=b=wait"), Ok((Some("a=b".into()), Slow::Wait)));
         for bad in ["", "h5=", "h5", "h5=demoted"] {
             assert!(slow(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_hop_limit_lets_multicasts_leave_the_host() {
+        assert_eq!((ttl("1"), ttl("255")), (Ok(1), Ok(255)));
+        assert!(ttl("0").unwrap_err().contains("leaves this host"));
+        for bad in ["", "256", "-1", "x"] {
+            assert!(ttl(bad).is_err(), "{bad}");
         }
     }
 

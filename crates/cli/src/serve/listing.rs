@@ -15,15 +15,12 @@ use std::time::{Duration, Instant};
 
 use fabricast::error::Error;
 use fabricast::feed::{Catalogue, Entry, is_name};
-use fabricast::object::manifest::Kind;
 use fabricast::object::{Selection, SourceSet};
 use fabricast::pattern::Pattern;
 use fabricast::text::shown;
 use fabricast::waker::Waker;
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use rustix::fs::{Access, access};
-use rustix::io::Errno;
 
 /// Names that are left out everywhere: hidden ones, such as rsync's temporary files and our own,
 /// and those of files that are not complete.
@@ -352,10 +349,7 @@ pub fn listed(
 
 /// Checks that this process may read all files of an entry; the error names one that it may not.
 pub fn readable(path: &Path, set: &SourceSet) -> Result<(), String> {
-    let entries = (0..).zip(set.manifest().entries());
-    let files = entries.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
-    let mut paths = files.map(|(number, _)| set.path(number));
-    match paths.find(|path| access(path, Access::READ_OK) == Err(Errno::ACCESS)) {
+    match set.unreadable().next() {
         None => Ok(()),
         Some(file) => Err(format!(
             "{} is not sent: {} cannot be read",

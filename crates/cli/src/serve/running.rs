@@ -5,15 +5,19 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabricast::config::SendOptions;
 use fabricast::feed::{Catalogue, Entry, FollowerKey};
+use fabricast::text::first_of;
 use fabricast::transfer::{self, ReceiverReport, SendEvent, SendFailure, SendReport, Source};
 use fabricast::waker::Waker;
 
 use crate::background::Background;
-use crate::sending::first_of;
+
+/// How long followers that have not said what they want can hold a publication back, after the
+/// first one wants something, and a transfer that was chosen for them, after its sender listens.
+pub const GATHER: Duration = Duration::from_secs(1);
 
 /// How a transfer has ended.
 pub type Ended = Box<Result<SendReport, SendFailure>>;
@@ -40,6 +44,8 @@ pub struct Running {
     pub first: Option<Instant>,
     /// How many receivers its sender waits for.
     pub expected: Arc<AtomicUsize>,
+    /// The names of the receivers that take part.
+    receivers: BTreeSet<String>,
 }
 
 impl Running {
@@ -84,7 +90,39 @@ impl Running {
             listens: None,
             first: None,
             expected: Arc::default(),
+            receivers: BTreeSet::new(),
         }
+    }
+
+    /// Notes what its sender tells of receivers that come and go.
+    pub fn note(&mut self, event: &SendEvent) {
+        match event {
+            SendEvent::Connected { receiver, .. } => {
+                self.receivers.insert(receiver.clone());
+            }
+            SendEvent::Left { receiver, .. }
+            | SendEvent::Verified { receiver, .. }
+            | SendEvent::Received { receiver, .. }
+            | SendEvent::Failed { receiver, .. } => _ = self.receivers.remove(receiver),
+            _ => {}
+        }
+    }
+
+    /// The names of the receivers that take part.
+    pub fn receivers(&self) -> impl Iterator<Item = &str> {
+        self.receivers.iter().map(String::as_str)
+    }
+
+    /// Whether it waits for the followers that it was chosen for, also if they were told of another
+    /// one first.
+    pub fn is_early(&self) -> bool {
+        self.listens
+            .is_none_or(|(_, since)| since.elapsed() < GATHER)
+    }
+
+    /// Whether it was chosen for this follower, and still waits for it.
+    pub fn is_promised(&self, follower: FollowerKey) -> bool {
+        self.is_early() && self.chosen.contains(&follower)
     }
 
     /// What is sent, in words.

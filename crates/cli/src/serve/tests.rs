@@ -50,7 +50,7 @@ impl<'a> World<'a> {
                 world.turn();
             }
             let mut follower = thread.join().unwrap();
-            follower.want(&BTreeSet::new(), &[]).unwrap();
+            follower.want(&BTreeSet::new(), &[], 2).unwrap();
             world.followers.push(follower);
         }
         world.publish(catalogue(1, &["a", "b"]));
@@ -68,19 +68,34 @@ impl<'a> World<'a> {
                 "{heard:?}"
             );
             self.followers[follower]
-                .want(&BTreeSet::new(), &[])
+                .want(&BTreeSet::new(), &[], 2)
                 .unwrap();
         }
     }
 
     /// A follower says what it wants. Returns its key.
     fn want(&mut self, follower: usize, wants: &[u32], receiving: &[u64]) -> FollowerKey {
+        self.want_with(2, follower, wants, receiving)
+    }
+
+    /// Like [`World::want`], with places for so many more transfers.
+    fn want_with(
+        &mut self,
+        places: usize,
+        follower: usize,
+        wants: &[u32],
+        receiving: &[u64],
+    ) -> FollowerKey {
         let wants = wants.iter().copied().collect();
-        self.followers[follower].want(&wants, receiving).unwrap();
+        let said = self.followers[follower].want(&wants, receiving, places);
+        said.unwrap();
         loop {
             self.turn();
-            let mut waiting = self.feed.server.waiting().into_iter();
-            if let Some((key, _)) = waiting.find(|(_, w)| **w == wants) {
+            let server = &self.feed.server;
+            let has_said = |(key, w): &(FollowerKey, &BTreeSet<u32>)| {
+                **w == wants && server.places(*key) == places
+            };
+            if let Some((key, _)) = server.waiting().into_iter().find(has_said) {
                 return key;
             }
         }
@@ -261,6 +276,39 @@ fn short_and_long_entries_have_places_of_their_own() {
     assert_eq!(world.next(), [Some(vec![0]), Some(vec![2])]);
     let _second = world.sends(0, 1);
     assert_eq!(world.next(), [None, Some(vec![2])]);
+    std::fs::remove_dir_all(&args.dir).unwrap();
+}
+
+/// No more transfers are chosen for a follower than it has places. One of which it is yet to be
+/// told has a place, until it has had the time to take part.
+#[test]
+fn a_follower_with_one_place_is_chosen_for_one_transfer() {
+    let args = parsed("places");
+    let mut world = World::new(&args, 1);
+    let mut entries = catalogue(2, &["long", "short"]);
+    entries.entries[0].len = SHORT_MAX + 1;
+    world.publish(entries);
+    let key = world.want_with(1, 0, &[0, 1], &[]);
+    assert_eq!(world.next(), [Some(vec![1]), Some(vec![0])]);
+    let tell = world.sends(0, 1);
+    world.short().running[0].chosen = vec![key];
+    assert_eq!(world.next(), [None, None]);
+    world.want_with(2, 0, &[0, 1], &[]);
+    assert_eq!(world.next(), [None, Some(vec![0])]);
+    // A transfer that it was not chosen for does not take the place, either.
+    world.want_with(1, 0, &[0, 1], &[]);
+    let other = world.sends(1, 0);
+    other.send(listening()).unwrap();
+    world.feed.hear(&mut world.out);
+    world.feed.call_receivers();
+    assert!(world.feed.server.receiving(8).is_empty());
+    tell.send(listening()).unwrap();
+    world.feed.hear(&mut world.out);
+    assert_eq!(world.feed.server.receiving(7), [key].into());
+    world.hear(0);
+    world.want_with(1, 0, &[0], &[7]);
+    world.feed.call_receivers();
+    assert_eq!(world.feed.server.receiving(8), [key].into());
     std::fs::remove_dir_all(&args.dir).unwrap();
 }
 

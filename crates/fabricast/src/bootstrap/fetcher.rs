@@ -47,8 +47,8 @@ const LONGEST: Longest = Longest {
 /// What has become of a request.
 #[derive(PartialEq, Debug)]
 pub enum Fetched {
-    /// The pack, which is proven.
-    Pack(Pack),
+    /// The pack and its header, which are proven.
+    Pack(Pack, Header),
     /// The other end does not have it.
     Lacks,
     /// The other end gave something else, or nothing. The connection is closed. The text says why.
@@ -86,7 +86,7 @@ impl Fetcher {
                         Err(why) => Err(std::mem::take(why)),
                     };
                     let fetched = match fetched {
-                        Ok(Some(pack)) => Fetched::Pack(pack),
+                        Ok(Some((pack, header))) => Fetched::Pack(pack, header),
                         Ok(None) => Fetched::Lacks,
                         Err(why) => Fetched::Gone(why),
                     };
@@ -170,7 +170,11 @@ impl<'a> Line<'a> {
     }
 
     /// Fetches a pack. `None`: the other end does not have it.
-    fn fetch(&mut self, number: u32, record: &PackRecord) -> Result<Option<Pack>, String> {
+    fn fetch(
+        &mut self,
+        number: u32,
+        record: &PackRecord,
+    ) -> Result<Option<(Pack, Header)>, String> {
         let wrong = || "what it gave is not what the sender announced".to_owned();
         let (len, header_len) = (record.len as usize, record.header as usize);
         let hash = blake3::Hash::from(record.hash);
@@ -196,8 +200,11 @@ impl<'a> Line<'a> {
                 None => return Ok(None),
             }
         }
-        let header = header_len;
-        Ok(Some(Pack { bytes, header }))
+        let pack = Pack {
+            bytes,
+            header: header_len,
+        };
+        Ok(Some((pack, header)))
     }
 
     fn say(&mut self, message: &ToSender) -> Result<(), String> {
@@ -313,18 +320,22 @@ mod tests {
         Trickles,
     }
 
-    /// A pack whose payload begins with this byte.
-    fn beginning(first: u8) -> Pack {
-        let len = 2 * BLOCK + 5;
-        let piece = Piece::Bytes {
+    const LEN: usize = 2 * BLOCK + 5;
+
+    fn piece() -> Piece {
+        Piece::Bytes {
             file: 0,
             offset: 0,
-            len: len as u32,
+            len: LEN as u32,
             last: true,
-        };
-        let mut payload = pattern(len);
+        }
+    }
+
+    /// A pack whose payload begins with this byte.
+    fn beginning(first: u8) -> Pack {
+        let mut payload = pattern(LEN);
         payload[0] = first;
-        Pack::new(Content::Pieces(vec![piece]), &payload)
+        Pack::new(Content::Pieces(vec![piece()]), &payload)
     }
 
     fn pack() -> Pack {
@@ -430,7 +441,10 @@ mod tests {
 
     #[test]
     fn a_pack_is_fetched_and_proven() {
-        assert_eq!(fetched(Does::Right), Fetched::Pack(pack()));
+        let (pack, content) = (pack(), Content::Pieces(vec![piece()]));
+        let header = Header::decode(&pack.bytes[..pack.header], pack.payload().len()).unwrap();
+        assert_eq!(header.content, content);
+        assert_eq!(fetched(Does::Right), Fetched::Pack(pack, header));
         for lacks in [Does::LacksAll, Does::LacksABlock] {
             assert_eq!(fetched(lacks), Fetched::Lacks, "{lacks:?}");
         }
@@ -478,5 +492,40 @@ mod tests {
             }
         };
         assert!(gone.contains("cannot be reached"), "{gone}");
+    }
+
+    /// On a link that the stream fills, and on which what is fetched goes first, the stream still
+    /// gets most of the turns.
+    #[test]
+    fn what_is_fetched_leaves_the_stream_its_link() {
+        const TURNS: u64 = 2000;
+        const TURN: Duration = Duration::from_millis(1);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        let throttle = Arc::<Throttle>::default();
+        let (ticket, waker) = (Ticket::random().unwrap(), Waker::new().unwrap());
+        let fetcher = Fetcher::start(at, ticket, throttle.clone(), waker).unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        request(&mut stream);
+        let mut out = Vec::new();
+        frame::put_message(&mut out, &ToReceiver::Admitted);
+        stream.write_all(&out).unwrap();
+        let record = PackRecord::of(&pack());
+        (0..TURNS as u32).for_each(|number| fetcher.request(number, record));
+        let (mut packets, mut given) = (0, 0);
+        while packets < TURNS && given < TURNS {
+            stream.set_read_timeout(Some(TURN)).unwrap();
+            if stream.peek(&mut [0]).is_ok() {
+                stream.set_read_timeout(None).unwrap();
+                request(&mut stream);
+                bulk(&mut stream, b""); // it lacks the pack
+                thread::sleep(TURN);
+                given += 1;
+            } else {
+                packets += 1;
+                throttle.arrived(packets);
+            }
+        }
+        assert!(0 < given && given < packets / 2, "{given}, {packets}");
     }
 }

@@ -43,7 +43,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -534,7 +534,8 @@ pub enum ToReceiver {
     Start(Start),
     /// See [`Join`].
     Join(Join),
-    /// After [`ToReceiver::Join`]: receivers that may have what was announced before.
+    /// After [`ToReceiver::Join`]: receivers that may have what was announced before, in place of
+    /// those that were told before. At most [`ToReceiver::PEERS_TIMES`] times.
     Peers {
         /// At most [`ToReceiver::PEERS_MAX`].
         peers: Vec<Serving>,
@@ -593,6 +594,8 @@ pub enum ToReceiver {
 impl ToReceiver {
     /// Most receivers that serve whose addresses the sender tells a late one.
     pub const PEERS_MAX: usize = 4;
+    /// How often the sender tells a late receiver of those that serve, at most.
+    pub const PEERS_TIMES: usize = 8;
 }
 
 #[cfg(test)]
@@ -619,7 +622,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 7, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 8, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

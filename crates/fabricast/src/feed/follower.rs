@@ -132,8 +132,14 @@ impl Follower {
 
     /// Says which entries of the last catalogue are wanted, by their numbers, in place of what was
     /// said before. Before the first catalogue: none. `receiving`: the numbers of the transfers
-    /// that the follower takes part in, at most [`AT_ONCE_MAX`](super::AT_ONCE_MAX).
-    pub fn want(&mut self, wants: &BTreeSet<u32>, receiving: &[u64]) -> Result<(), Error> {
+    /// that the follower takes part in. `places`: in how many more it may take part; together at
+    /// most [`AT_ONCE_MAX`](super::AT_ONCE_MAX).
+    pub fn want(
+        &mut self,
+        wants: &BTreeSet<u32>,
+        receiving: &[u64],
+        places: usize,
+    ) -> Result<(), Error> {
         self.wanted.extend(wants);
         let runs = runs(wants);
         let count = runs.len().div_ceil(RUNS_MAX).max(1);
@@ -143,6 +149,7 @@ impl Follower {
                 catalogue: self.known.0,
                 answers: self.answers,
                 receiving: receiving.to_vec(),
+                places,
                 runs: some.copied().collect(),
                 more: n + 1 < count,
             })?;

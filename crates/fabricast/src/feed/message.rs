@@ -13,7 +13,7 @@ pub(super) const PART: usize = 256 << 10;
 /// A message to the feed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
-pub(super) enum ToFeed {
+pub enum ToFeed {
     /// The first message: a host wants to follow the feed.
     Follow {
         /// Version of the messages of a transfer, which those of feeds share.
@@ -32,6 +32,9 @@ pub(super) enum ToFeed {
         /// Numbers of the transfers in which it takes part.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         receiving: Vec<u64>,
+        /// In how many more transfers it may take part, at most
+        /// [`AT_ONCE_MAX`](super::AT_ONCE_MAX).
+        places: usize,
         /// Runs of entries of that catalogue.
         runs: Vec<(u32, u32)>,
         /// Whether the next message has more runs.
@@ -43,7 +46,7 @@ pub(super) enum ToFeed {
 /// A message to a follower.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "snake_case")]
-pub(super) enum ToFollower {
+pub enum ToFollower {
     /// The answer to [`ToFeed::Follow`].
     Feed {
         /// Version of the messages.

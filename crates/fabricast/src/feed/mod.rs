@@ -31,6 +31,6 @@ mod tests;
 
 pub use catalogue::{Catalogue, Entry, is_name};
 pub use follower::{Follower, Heard};
-pub use message::{Publication, shown_number};
+pub use message::{Publication, ToFeed, ToFollower, shown_number};
 pub use publication::{AT_ONCE_MAX, Choice, SHORT_MAX, next_publication};
 pub use server::{Counts, Event, FeedServer, FollowerKey};

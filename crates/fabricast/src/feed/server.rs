@@ -100,6 +100,8 @@ struct Peer {
     receiving: BTreeSet<u64>,
     /// Whether it says that it takes part in any. Those may be of an earlier connection.
     is_receiving: bool,
+    /// In how many more transfers it may take part, as it says.
+    places: usize,
     /// How many answers it was given.
     answers: u64,
     /// The number of the last catalogue that it was given; 0: none.
@@ -123,6 +125,7 @@ impl Peer {
             state: State::Pending(Instant::now()),
             receiving: BTreeSet::new(),
             is_receiving: false,
+            places: 0,
             answers: 0,
             told: 0,
             parts: 0,
@@ -281,8 +284,9 @@ impl FeedServer {
         self.peers.len()
     }
 
-    /// Number of followers in each state.
-    pub fn counts(&self) -> Counts {
+    /// Number of followers in each state, of which `receivers` take part in transfers: others may
+    /// say so, and have not come.
+    pub fn counts(&self, receivers: usize) -> Counts {
         let mut counts = Counts::default();
         for peer in self.peers.values().filter(|peer| peer.is_follower()) {
             let wants_nothing = matches!(&peer.state, State::Waiting(wants) if wants.is_empty());
@@ -292,6 +296,9 @@ impl FeedServer {
                 (false, false) => counts.waiting += 1,
             }
         }
+        let absent = counts.receiving.saturating_sub(receivers);
+        counts.receiving -= absent;
+        counts.waiting += absent;
         counts
     }
 
@@ -312,6 +319,11 @@ impl FeedServer {
                 _ => None,
             })
             .collect()
+    }
+
+    /// In how many more transfers a follower that waits may take part.
+    pub fn places(&self, follower: FollowerKey) -> usize {
+        self.peers.get(&follower.0).map_or(0, |peer| peer.places)
     }
 
     /// A number for the next transfer. [`shown_number`](super::shown_number) counts from 1.
@@ -466,11 +478,12 @@ impl FeedServer {
                     catalogue,
                     answers,
                     receiving,
+                    places,
                     runs,
                     more,
                 }),
                 State::Asked | State::Saying(_) | State::Waiting(_),
-            ) if answers <= peer.answers && receiving.len() <= AT_ONCE_MAX => {
+            ) if answers <= peer.answers && receiving.len().max(places) <= AT_ONCE_MAX => {
                 if let Some(reason) = peer.wrong(answers, more) {
                     return self.close(key, reason.into(), events);
                 }
@@ -482,6 +495,7 @@ impl FeedServer {
                     let reason = "it does not know the catalogue that it was given";
                     return self.close(key, reason.into(), events);
                 }
+                peer.places = places;
                 peer.is_receiving = !receiving.is_empty();
                 peer.receiving
                     .retain(|transfer| receiving.contains(transfer));

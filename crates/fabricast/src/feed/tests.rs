@@ -96,13 +96,16 @@ fn follow() -> Vec<u8> {
 }
 
 fn wants(catalogue: u64, answers: u64, runs: Value) -> Vec<u8> {
-    message(json!({"say": "wants", "catalogue": catalogue, "answers": answers, "runs": runs}))
+    message(json!({
+        "say": "wants", "catalogue": catalogue, "answers": answers, "places": 2, "runs": runs,
+    }))
 }
 
 /// What a follower wants, without an end.
 fn part(catalogue: u64, answers: u64) -> Vec<u8> {
     message(json!({
-        "say": "wants", "catalogue": catalogue, "answers": answers, "runs": [], "more": true,
+        "say": "wants", "catalogue": catalogue, "answers": answers, "places": 2, "runs": [],
+        "more": true,
     }))
 }
 
@@ -140,13 +143,13 @@ fn a_follower_is_told_what_there_is_and_what_comes() {
     let follower = thread::spawn(move || {
         let mut follower = connect(&from).unwrap();
         assert_eq!(follower.feed(), "feed");
-        follower.want(&BTreeSet::new(), &[]).unwrap();
+        follower.want(&BTreeSet::new(), &[], 2).unwrap();
         assert_eq!(hear(&mut follower), Heard::Catalogue(catalogue(1, &["a"])));
-        follower.want(&BTreeSet::from([0]), &[]).unwrap();
+        follower.want(&BTreeSet::from([0]), &[], 2).unwrap();
         // The catalogue is longer than a message, and so is what is wanted.
         assert_eq!(hear(&mut follower), Heard::Catalogue(expected));
         let odd: BTreeSet<u32> = (0..5000).filter(|n| n % 2 == 1).collect();
-        follower.want(&odd, &[]).unwrap();
+        follower.want(&odd, &[], 2).unwrap();
         let publication = hear(&mut follower);
         let Heard::Publication {
             transfer,
@@ -191,12 +194,12 @@ fn a_follower_takes_part_in_several_transfers_at_once() {
     let (say, said) = channel::<()>();
     let follower = thread::spawn(move || {
         let mut follower = connect(&from).unwrap();
-        follower.want(&BTreeSet::new(), &[]).unwrap();
+        follower.want(&BTreeSet::new(), &[], 2).unwrap();
         assert!(matches!(hear(&mut follower), Heard::Catalogue(_)));
-        follower.want(&BTreeSet::from([0, 1, 2]), &[]).unwrap();
+        follower.want(&BTreeSet::from([0, 1, 2]), &[], 2).unwrap();
         // The feed has answered. This does not know of that yet.
         told.recv().unwrap();
-        follower.want(&BTreeSet::from([0]), &[]).unwrap();
+        follower.want(&BTreeSet::from([0]), &[], 2).unwrap();
         say.send(()).unwrap();
         for (number, entry, others) in [(7, 0, &[1, 2][..]), (8, 1, &[2])] {
             let heard = hear(&mut follower);
@@ -207,10 +210,10 @@ fn a_follower_takes_part_in_several_transfers_at_once() {
             );
             let receiving: Vec<u64> = (7..=number).collect();
             let others = others.iter().copied().collect();
-            follower.want(&others, &receiving).unwrap();
+            follower.want(&others, &receiving, 2).unwrap();
         }
         // The first transfer has ended.
-        follower.want(&BTreeSet::from([0, 2]), &[8]).unwrap();
+        follower.want(&BTreeSet::from([0, 2]), &[8], 2).unwrap();
         told.recv().unwrap();
     });
     let wanted = |server: &FeedServer| {
@@ -226,7 +229,7 @@ fn a_follower_takes_part_in_several_transfers_at_once() {
         });
         let (key, _) = server.waiting()[0];
         server.invite(key, n, &BTreeSet::from([n as u32 - 7]), 9);
-        let counts = server.counts();
+        let counts = server.counts(usize::MAX);
         assert_eq!(
             (counts.receiving, counts.waiting, counts.current),
             (1, 0, 0)
@@ -335,17 +338,17 @@ fn publications_in_quick_succession_close_no_follower() {
     let from = server.address().to_string();
     let follower = thread::spawn(move || {
         let mut follower = connect(&from).unwrap();
-        follower.want(&BTreeSet::new(), &[]).unwrap();
+        follower.want(&BTreeSet::new(), &[], 2).unwrap();
         assert!(matches!(hear(&mut follower), Heard::Catalogue(_)));
         let all = BTreeSet::from([0, 1]);
-        follower.want(&all, &[]).unwrap();
+        follower.want(&all, &[], 2).unwrap();
         for _ in 0..COUNT {
             let Heard::Publication { transfer, .. } = hear(&mut follower) else {
                 panic!("no publication");
             };
-            follower.want(&BTreeSet::from([1]), &[transfer]).unwrap();
+            follower.want(&BTreeSet::from([1]), &[transfer], 2).unwrap();
             // It has ended.
-            follower.want(&all, &[]).unwrap();
+            follower.want(&all, &[], 2).unwrap();
         }
     });
     for _ in 0..COUNT {
@@ -406,16 +409,18 @@ fn a_follower_takes_part_only_in_what_it_was_told_of() {
     let (tell, told) = channel::<()>();
     let follower = thread::spawn(move || {
         let mut follower = connect(&from).unwrap();
-        follower.want(&BTreeSet::new(), &[transfer]).unwrap();
+        follower.want(&BTreeSet::new(), &[transfer], 2).unwrap();
         assert!(matches!(hear(&mut follower), Heard::Catalogue(_)));
-        follower.want(&BTreeSet::from([0]), &[transfer]).unwrap();
+        follower.want(&BTreeSet::from([0]), &[transfer], 2).unwrap();
         told.recv().unwrap();
     });
     serve_until(&mut server, |server, _| !server.waiting().is_empty());
-    assert_eq!(
-        (server.receiving(transfer).len(), server.counts().receiving),
-        (0, 1)
-    );
+    assert!(server.receiving(transfer).is_empty());
+    // It says that it takes part: that counts only if somebody does.
+    for (receivers, receiving, waiting) in [(0, 0, 1), (1, 1, 0), (2, 1, 0)] {
+        let counts = server.counts(receivers);
+        assert_eq!((counts.receiving, counts.waiting), (receiving, waiting));
+    }
     tell.send(()).unwrap();
     follower.join().unwrap();
 }

@@ -23,7 +23,7 @@ use crate::bootstrap::message::{Channel, Digest, Lacking, Last, ToReceiver};
 use crate::bootstrap::{ChannelFrame, Payload, PeerKey, Rendezvous};
 use crate::error::Error;
 use crate::net::Net;
-use crate::object::SourceSet;
+use crate::object::{SourceSet, Unopened};
 use crate::text::escaped;
 use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
 
@@ -430,7 +430,13 @@ impl FileSender {
         while self.machine.open_files() < usize::from(self.plan.slots)
             && let Some(entry) = self.rest.pop_front()
         {
-            if let Err(reason) = self.open_file(entry) {
+            if let Err(unopened) = self.open_file(entry) {
+                // Files that are open now are closed later, and this one has its turn.
+                if unopened.at_limit && self.machine.open_files() > 0 {
+                    self.rest.push_front(entry);
+                    return;
+                }
+                let reason = unopened.reason;
                 self.unread.push(Unread {
                     file: None,
                     entry,
@@ -441,11 +447,12 @@ impl FileSender {
         }
     }
 
-    fn open_file(&mut self, entry: u32) -> Result<(), String> {
+    fn open_file(&mut self, entry: u32) -> Result<(), Unopened> {
         let source = self.set.open(entry)?;
         let len = self.set.file_len(entry);
         let name = &self.set.manifest().entries()[entry as usize].name;
-        let name = Name::new(name).ok_or("its name is too long for P3's protocol")?;
+        let name =
+            Name::new(name).ok_or_else(|| "its name is too long for P3's protocol".to_owned())?;
         let opened = self.machine.open(name, len);
         let (fd, id) = opened.map_err(|refused| format!("{refused:?}"))?;
         let file = Open {

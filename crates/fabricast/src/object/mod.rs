@@ -145,7 +145,7 @@ pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::{Again, Repacker};
-pub use source_set::{Selection, SourceFile, SourceSet};
+pub use source_set::{Selection, SourceFile, SourceSet, Unopened};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
 pub use tree::{

@@ -208,7 +208,7 @@ impl Reading<'_> {
         self.start = (self.pieces.len(), self.end);
         let opened = match self.set.open(file) {
             Ok(opened) => opened,
-            Err(why) => return self.fail(file, why),
+            Err(why) => return self.fail(file, why.into()),
         };
         let mut offset = 0;
         loop {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self as sys, OFlags, SeekFrom};
+use rustix::fs::{self as sys, Access, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::manifest::{Attributes, Entry, Kind, Manifest, TOP};
@@ -30,6 +30,31 @@ use crate::text::shown;
 pub use listing::Selection;
 use listing::{Listing, Looking, special};
 use version::{Version, compare};
+
+/// Why a file could not be opened.
+#[derive(Debug)]
+pub struct Unopened {
+    /// Why, in words, with the file's name.
+    pub reason: String,
+    /// Whether this process, or the system, has as many open files as it may have.
+    pub at_limit: bool,
+}
+
+impl From<String> for Unopened {
+    fn from(reason: String) -> Unopened {
+        let at_limit = false;
+        Unopened { reason, at_limit }
+    }
+}
+
+impl From<Unopened> for String {
+    fn from(unopened: Unopened) -> String {
+        unopened.reason
+    }
+}
+
+/// Most files that cannot be read whose names the user is told at once.
+const UNREADABLE_TOLD: usize = 10;
 
 /// The files and directories that are sent, or a stream.
 pub struct SourceSet {
@@ -232,6 +257,39 @@ impl SourceSet {
         }
     }
 
+    /// Paths of files that this process may not read.
+    pub fn unreadable(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = (0..).zip(self.manifest.entries());
+        let files = entries.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
+        let paths = files.map(|(number, _)| self.path(number));
+        paths.filter(|path| sys::access(path, Access::READ_OK) == Err(Errno::ACCESS))
+    }
+
+    /// Tells of files that this process may not read, and that nobody gets for that reason.
+    ///
+    /// # Errors
+    /// It may read none of the files.
+    pub fn check_readable(&self, tell: &mut dyn FnMut(String)) -> Result<(), Error> {
+        let mut count = 0;
+        for path in self.unreadable() {
+            count += 1;
+            if count <= UNREADABLE_TOLD {
+                tell(format!("{} cannot be read, and is not sent", shown(&path)));
+            }
+        }
+        if count > UNREADABLE_TOLD {
+            let more = count - UNREADABLE_TOLD;
+            tell(format!(
+                "{more} more files cannot be read, and are not sent"
+            ));
+        }
+        match count {
+            0 => Ok(()),
+            _ if count < self.manifest.files() => Ok(()),
+            _ => Err(Error::io("reading the files", Errno::ACCESS)),
+        }
+    }
+
     /// The path of an entry.
     pub fn path(&self, mut entry: u32) -> PathBuf {
         let mut names = Vec::new();
@@ -261,9 +319,20 @@ impl SourceSet {
     }
 
     /// Opens a file as it was listed. The error says why that cannot be done, by name.
-    pub fn open(&self, file: u32) -> Result<SourceFile, String> {
+    pub fn open(&self, file: u32) -> Result<SourceFile, Unopened> {
         let path = self.path(file);
-        let fails = |e: io::Error| format!("opening {}: {e}", shown(&path));
+        let fails = |e: io::Error| {
+            let errno = e.raw_os_error().map(Errno::from_raw_os_error);
+            let at_limit = matches!(errno, Some(Errno::MFILE | Errno::NFILE));
+            let hint = match at_limit {
+                true => ": raise the limit of open files (ulimit -n)",
+                false => "",
+            };
+            Unopened {
+                reason: format!("opening {}: {e}{hint}", shown(&path)),
+                at_limit,
+            }
+        };
         let open = |flags: OFlags| {
             let mut options = OpenOptions::new();
             options.read(true).custom_flags(flags.bits() as i32);
@@ -279,7 +348,7 @@ impl SourceSet {
             })
             .map_err(fails)?;
         let version = self.versions[file as usize].clone();
-        let version = version.ok_or("an entry without bytes has no file")?;
+        let version = version.ok_or_else(|| "an entry without bytes has no file".to_owned())?;
         rustix::fs::fcntl_setfl(&opened, OFlags::empty()).map_err(|e| fails(e.into()))?;
         let there = sys::fstat(&opened).map_err(|e| fails(e.into()))?;
         let has_holes = there.st_blocks * 512 < there.st_size;
@@ -501,7 +570,7 @@ mod tests {
             assert_eq!(&bytes, b"bytes");
             assert_eq!(set.changed(&BTreeSet::new()), None);
             change();
-            let error = set.open(0).err().unwrap();
+            let error = set.open(0).err().unwrap().reason;
             assert!(error.contains(why) && error.contains("file"), "{error}");
             assert!(set.changed(&BTreeSet::new()).is_some());
             assert_eq!(set.changed(&BTreeSet::from([0])), None);

@@ -111,6 +111,15 @@ impl Target {
         }
     }
 
+    /// Bytes that a set whose files have `len` bytes will yet take of the disk. Copies of files
+    /// count as far as the manifest is here.
+    pub fn to_take(&self, len: u64) -> u64 {
+        match self {
+            Target::Tree(tree) => (len + tree.manifest().copied()).saturating_sub(tree.taken()),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
+        }
+    }
+
     /// Bytes of all files, once they are there.
     pub fn whole_len(&self) -> u64 {
         match self {

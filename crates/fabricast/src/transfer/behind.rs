@@ -7,7 +7,7 @@ use fabricast_proto::{Command, NodeId};
 
 use super::ALL;
 use super::events::{Part, State};
-use super::receiver_table::{Member, Place, Wait};
+use super::receiver_table::{Member, Place, Stage, Wait};
 use super::sender_session::SenderSession;
 use super::slow::{half_complete, trickles};
 use crate::config::Slow;
@@ -103,7 +103,11 @@ impl SenderSession<'_> {
         // It never shrinks: those that have gone have taken their time.
         let catch_up = self.most_catching_up.max(count);
         self.most_catching_up = catch_up;
-        let half = half_complete(members, self.clock.0);
+        let waits = |m: &Member| m.part == Part::Whole && m.stage == Stage::Receiving;
+        let half = match members.iter().any(waits) {
+            true => half_complete(members, self.clock.0),
+            false => None,
+        };
         for at in 0..members.len() {
             let member = &self.admission.members[at];
             let (others, receivers) = match member.part {

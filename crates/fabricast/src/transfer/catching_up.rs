@@ -82,11 +82,6 @@ impl CatchingUp {
         self.stage == Stage::Inside
     }
 
-    /// Whether the receiver learns which packs were announced before.
-    pub fn lists_packs(&self) -> bool {
-        matches!(self.stage, Stage::Listing(_))
-    }
-
     /// Whether the receiver gets packs from receivers that serve.
     pub fn asks_peers(&self) -> bool {
         matches!(self.stage, Stage::Asking(_))

@@ -198,9 +198,7 @@ pub fn prepare(
     if is_there && kept.is_empty() && !options.overwrite {
         return Err(Error::Exists(path));
     }
-    // Of a set that comes anew the copies are not known yet.
-    let all = len + tree.manifest().copied();
-    let here = kept.allocated + tree.copied();
-    check_space(&path, all.saturating_sub(here), options.reserve)?;
-    Ok((Target::Tree(Box::new(tree)), kept, path))
+    let target = Target::Tree(Box::new(tree));
+    check_space(&path, target.to_take(len), options.reserve)?;
+    Ok((target, kept, path))
 }

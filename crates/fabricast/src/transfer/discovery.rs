@@ -20,7 +20,7 @@ use crate::bootstrap::{self, Control};
 use crate::config::{Accept, RecvOptions};
 use crate::error::Error;
 use crate::setting::{FROM, START_TIMEOUT};
-use crate::text::spoken;
+use crate::text::{first_of, spoken};
 use crate::waker::Waker;
 
 /// The pause before a sender that does not answer is tried again, as a part of the time that the
@@ -179,13 +179,9 @@ impl<'a> Discovery<'a> {
         if accepted {
             return Ok(());
         }
-        let more = match offered.tops {
-            0 | 1 => String::new(),
-            tops => format!(" and {} more", tops - 1),
-        };
         let text = format!(
-            "it offers {:?}{more} of {} over TCP, which is not what was announced",
-            offered.name,
+            "it offers {} of {} over TCP, which is not what was announced",
+            first_of(&offered.name, offered.tops as usize),
             match welcome.len {
                 Some(len) => format!("{len} bytes"),
                 None => "unknown length".into(),

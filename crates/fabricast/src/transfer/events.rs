@@ -423,6 +423,9 @@ pub enum RecvEvent {
         name: String,
         /// Length of the file in bytes; `None`: it is a stream.
         len: Option<u64>,
+        /// Bytes that will be taken of the disk, as far as that is known before the manifest has
+        /// come: what is here from an earlier run needs no more.
+        to_take: u64,
         /// Path of the destination file; `-`: it goes to a stream.
         #[serde(serialize_with = "text::told")]
         path: PathBuf,
@@ -460,6 +463,9 @@ pub enum RecvEvent {
         seconds: f64,
         /// Bytes that have arrived.
         placed: u64,
+        /// Bytes that will yet be taken of the disk. A long file takes its space when it begins,
+        /// where the file system can do that, and any other with its bytes. 0 for a stream.
+        to_take: u64,
         /// Length of the file in bytes; `None`: a stream that has not ended.
         len: Option<u64>,
     },

@@ -360,6 +360,7 @@ impl Session<'_> {
         (self.tell)(RecvEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             placed: self.files.placed().min(self.len),
+            to_take: self.len.saturating_sub(self.files.stored_bytes()),
             len: Some(self.len),
         });
         Ok(())

@@ -100,6 +100,7 @@ pub fn join(
         sender,
         name: welcome.name.chars().take(255).collect(),
         len: welcome.len,
+        to_take: target.to_take(welcome.len.unwrap_or(0)),
         path: path.clone(),
     });
     match wait(control, options, deadline, None, "start the transfer")? {

@@ -27,7 +27,7 @@ use crate::config::{ReachRule, SendOptions};
 use crate::error::{Error, exit};
 use crate::interface::Family;
 use crate::object::{Again, Memory, PackRecord};
-use crate::text::{ToldPath, escaped};
+use crate::text::escaped;
 
 /// Late receivers of one host that are admitted in one transfer, at most. Otherwise a host that
 /// comes again and again would keep the sender for ever.
@@ -277,28 +277,42 @@ impl SenderSession<'_> {
             packs,
         });
         self.admission.rendezvous.say(peer, join);
-        let has_peers = self.tell_peers(at);
-        self.admission.members[at].asked = (!has_peers).then(Instant::now);
+        self.admission.members[at].asked = Some(Instant::now());
+        self.tell_peers(at);
         if self.root.is_some() && !is_told {
             self.admission.rendezvous.say(peer, self.end_message());
         }
         self.may_outpace(node);
     }
 
-    /// Tells a late receiver, which has just joined the group, of receivers that serve. After the
-    /// stream it is told of none: the sender has time for it. Returns whether it was told of any.
-    fn tell_peers(&mut self, at: usize) -> bool {
-        if self.root.is_some() || self.packs.0 == 0 {
-            return false;
+    /// Tells a late receiver, which has just joined the group or knows others, of receivers that
+    /// serve. After the stream it is told of none: the sender has time for it. While it was told of
+    /// any, nobody waits for what it says that it has.
+    fn tell_peers(&mut self, at: usize) {
+        let member = &mut self.admission.members[at];
+        if self.root.is_none()
+            && self.packs.0 > 0
+            && let Some(peers) = self.offers.tell(member.peer)
+        {
+            member.asked = peers.is_empty().then(Instant::now);
+            let peer = member.peer;
+            self.admission
+                .rendezvous
+                .say(peer, ToReceiver::Peers { peers });
         }
-        let peer = self.admission.members[at].peer;
-        let peers = self.offers.tell(peer);
-        let is_told = !peers.is_empty();
-        if is_told {
-            let peers = ToReceiver::Peers { peers };
-            self.admission.rendezvous.say(peer, peers);
+    }
+
+    /// Tells late receivers that have not said yet what they have if others serve than they know.
+    pub(super) fn tell_peers_again(&mut self) {
+        if !self.offers.take_change() {
+            return;
         }
-        is_told
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            if member.active() && member.in_group() && !member.has_said {
+                self.tell_peers(at);
+            }
+        }
     }
 
     /// Notes which packs a receiver has that were announced before it was admitted. False if it may
@@ -395,13 +409,14 @@ impl SenderSession<'_> {
         (self.tell)(event);
     }
 
-    /// The failures of files that only receivers lack which were late or demoted.
+    /// The failures of files that only receivers lack which were late or demoted, and of the copies
+    /// of these files.
     pub(super) fn failed_late(&self) -> Vec<FileFailure> {
         let late = self.lost_files.iter();
         let late = late.filter(|(file, _)| !self.failed_files.contains(file));
-        late.map(|(file, reason)| FileFailure {
-            path: ToldPath::from(&*self.set.path(*file)),
-            reason: format!("{reason}; receivers that were late or demoted do not have it"),
+        late.flat_map(|(file, reason)| {
+            let lack = "receivers that were late or demoted do not have it";
+            self.failures(*file, &format!("{reason}; {lack}"))
         })
         .collect()
     }

@@ -1,5 +1,6 @@
 //! The receivers that serve, as their sender knows them (spec 5.15).
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::bootstrap::message::{Serving, ToReceiver};
@@ -12,13 +13,24 @@ struct Offer {
     serving: Serving,
     /// Whether it was there from the start. One that came late has less to give.
     is_whole: bool,
-    /// Late receivers that were told of it.
-    told: usize,
 }
 
-/// All receivers that serve and are there.
+/// What a late receiver was told.
 #[derive(Default)]
-pub struct Offers(Vec<Offer>);
+struct Told {
+    /// Of whom, the last time.
+    of: Vec<PeerKey>,
+    times: usize,
+}
+
+/// All receivers that serve and are there, and which late ones know of which.
+#[derive(Default)]
+pub struct Offers {
+    all: Vec<Offer>,
+    told: BTreeMap<PeerKey, Told>,
+    /// Whether one has come or gone since late receivers were told.
+    has_changed: bool,
+}
 
 impl Offers {
     /// Notes what a receiver offers that connects from `from`: it can offer its own address alone.
@@ -38,37 +50,64 @@ impl Offers {
             address: NodeAddress::from(address).for_others(),
             ticket,
         };
-        self.0.push(Offer {
+        self.all.push(Offer {
             peer,
             serving,
             is_whole,
-            told: 0,
         });
+        self.has_changed = true;
         true
     }
 
     /// Whether this receiver serves.
     fn contains(&self, peer: PeerKey) -> bool {
-        self.0.iter().any(|offer| offer.peer == peer)
+        self.all.iter().any(|offer| offer.peer == peer)
     }
 
-    /// Notes that a receiver serves no more.
+    /// Notes that a receiver serves no more, and asks no others any more.
     pub fn remove(&mut self, peer: PeerKey) {
-        self.0.retain(|offer| offer.peer != peer);
+        self.has_changed |= self.contains(peer);
+        self.all.retain(|offer| offer.peer != peer);
+        self.told.remove(&peer);
     }
 
-    /// The receivers that the sender names to a late one: not itself, first those that were there
-    /// from the start, and among these those that it has named to the fewest.
-    pub fn tell(&mut self, late: PeerKey) -> Vec<Serving> {
-        let others = self.0.iter_mut().filter(|offer| offer.peer != late);
-        let mut others: Vec<&mut Offer> = others.collect();
-        others.sort_by_key(|offer| (!offer.is_whole, offer.told));
-        let told = others.into_iter().take(ToReceiver::PEERS_MAX);
-        told.map(|offer| {
-            offer.told += 1;
-            offer.serving
-        })
-        .collect()
+    /// Whether a receiver that serves has come or gone since this was asked last.
+    pub fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    /// How many late receivers know of this one.
+    fn known_by(&self, peer: PeerKey) -> usize {
+        let told = self.told.values();
+        told.filter(|told| told.of.contains(&peer)).count()
+    }
+
+    /// The receivers that the sender names to a late one: those that it has named already and that
+    /// are still there, then others, first those that were there from the start, and among these
+    /// those that the fewest know of. `None` if the late receiver knows that, or was told as often
+    /// as it may be.
+    pub fn tell(&mut self, late: PeerKey) -> Option<Vec<Serving>> {
+        let (before, times) = match self.told.get(&late) {
+            Some(told) => (&told.of[..], told.times),
+            None => (&[][..], 0),
+        };
+        let stays = before.iter().filter(|peer| self.contains(**peer));
+        let mut of: Vec<PeerKey> = stays.copied().collect();
+        let is_new = |offer: &&Offer| offer.peer != late && !of.contains(&offer.peer);
+        let mut others: Vec<&Offer> = self.all.iter().filter(is_new).collect();
+        others.sort_by_cached_key(|offer| (!offer.is_whole, self.known_by(offer.peer)));
+        let others = others.iter().map(|offer| offer.peer);
+        let room = ToReceiver::PEERS_MAX - of.len();
+        of.extend(others.take(room));
+        if of == before || times == ToReceiver::PEERS_TIMES {
+            return None;
+        }
+        let serving = |peer: &PeerKey| self.all.iter().find(|offer| offer.peer == *peer);
+        let told = of.iter().filter_map(serving).map(|offer| offer.serving);
+        let told = told.collect();
+        let times = times + 1;
+        self.told.insert(late, Told { of, times });
+        Some(told)
     }
 }
 
@@ -88,9 +127,10 @@ mod tests {
             assert!(offers.add(peer(n), offer(2000 + n as u16), true));
         }
         assert!(!offers.add(peer(1), offer(3000), true), "it has one");
-        let ports = |told: Vec<Serving>| -> Vec<u16> {
-            let at = told.iter().map(|serving| serving.address.ip().unwrap());
-            at.map(|at| {
+        let ports = |told: Option<Vec<Serving>>| -> Vec<u16> {
+            let at = told.into_iter().flatten();
+            at.map(|serving| {
+                let at = serving.address.ip().unwrap();
                 assert_eq!(at.ip(), from.ip());
                 at.port()
             })
@@ -98,15 +138,32 @@ mod tests {
         };
         assert_eq!(ports(offers.tell(peer(1))), [2002, 2003, 2004, 2005]);
         assert_eq!(ports(offers.tell(peer(9))), [2001, 2006, 2002, 2003]);
+        assert!(offers.take_change() && !offers.take_change());
+        assert_eq!(offers.tell(peer(9)), None, "it knows that");
+        // One that is gone makes room for another, if there is one.
         offers.remove(peer(2));
-        assert!(!offers.contains(peer(2)));
-        assert_eq!(ports(offers.tell(peer(9))), [2001, 2004, 2005, 2006]);
+        assert!(!offers.contains(peer(2)) && offers.take_change());
+        assert_eq!(ports(offers.tell(peer(9))), [2001, 2006, 2003, 2004]);
+        assert_eq!(ports(offers.tell(peer(1))), [2003, 2004, 2005, 2006]);
         // Nobody was told of one that came late itself, and still it comes last.
         assert!(offers.add(peer(7), offer(2007), false));
+        assert_eq!(ports(offers.tell(peer(8))), [2001, 2005, 2003, 2004]);
         offers.remove(peer(3));
         offers.remove(peer(4));
-        assert_eq!(ports(offers.tell(peer(9))), [2001, 2005, 2006, 2007]);
+        assert_eq!(ports(offers.tell(peer(8))), [2001, 2005, 2006, 2007]);
         offers.remove(peer(1));
-        assert_eq!(ports(offers.tell(peer(9))), [2005, 2006, 2007]);
+        assert_eq!(ports(offers.tell(peer(8))), [2005, 2006, 2007]);
+        // It is told so, too, when nobody is left.
+        (5..=7).for_each(|n| offers.remove(peer(n)));
+        assert_eq!(offers.tell(peer(8)), Some(Vec::new()));
+        assert_eq!(offers.tell(peer(8)), None);
+        // A receiver that comes and goes all the time costs a late receiver a few messages.
+        let mut told = 0;
+        for n in 10..30 {
+            assert!(offers.add(peer(n), offer(3000), true));
+            told += usize::from(offers.tell(peer(40)).is_some());
+            offers.remove(peer(n));
+        }
+        assert_eq!(told, ToReceiver::PEERS_TIMES);
     }
 }

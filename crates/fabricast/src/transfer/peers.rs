@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::pack_table::PackTable;
 use crate::bootstrap::message::{Serving, ToReceiver};
 use crate::bootstrap::{Fetched, Fetcher, PORT_MIN, Throttle};
-use crate::object::pack::Pack;
+use crate::object::pack::{Header, Pack};
 use crate::object::{INCOMPLETE_MAX, PackRecord};
 use crate::waker::Waker;
 
@@ -25,6 +25,8 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(500);
 
 /// A receiver that serves.
 struct Peer {
+    /// As the sender has told of it.
+    told: Serving,
     address: SocketAddr,
     fetcher: Fetcher,
     /// The pack that was requested last and has not come.
@@ -35,14 +37,22 @@ struct Peer {
 
 /// What has come.
 pub enum Come {
-    /// A pack, which is proven, with its number and the hash of its header.
-    Pack(u32, Pack, [u8; 32]),
+    /// A pack and its header, which are proven, with the pack's number.
+    Pack(u32, Pack, Header),
     /// A peer is not asked any more, for this reason.
     Left(SocketAddr, String),
 }
 
 /// The receivers that serve, and the packs that are wanted of them.
 pub struct Peers {
+    /// This receiver's address on the control connection.
+    local: SocketAddr,
+    waker: Waker,
+    /// What the sender has told of those that serve now.
+    told: Vec<Serving>,
+    /// Whether packs are requested by now, so that this receiver is connected.
+    is_asking: bool,
+    /// Those that this receiver is connected to.
     all: Vec<Peer>,
     /// Packs that are lacking and are not requested.
     wanted: BTreeSet<u32>,
@@ -71,33 +81,66 @@ fn address(serving: &Serving, local: SocketAddr) -> Option<SocketAddr> {
 }
 
 impl Peers {
-    /// Connects to the receivers that the sender has told. `local`: this receiver's address on the
-    /// control connection.
-    pub fn connect(told: &[Serving], local: SocketAddr, waker: &Waker) -> Peers {
-        let throttle = Arc::<Throttle>::default();
-        let some = told.iter().take(ToReceiver::PEERS_MAX);
+    /// Nobody serves yet. `local`: this receiver's address on the control connection.
+    pub fn new(local: SocketAddr, waker: &Waker) -> Peers {
+        Peers {
+            local,
+            waker: waker.clone(),
+            told: Vec::new(),
+            is_asking: false,
+            all: Vec::new(),
+            wanted: BTreeSet::new(),
+            again: (Instant::now(), AGAIN),
+            throttle: Arc::default(),
+        }
+    }
+
+    /// Takes the receivers that serve now, as the sender tells: parts with others, and connects to
+    /// those that are new, once something is wanted of them.
+    pub fn tell(&mut self, told: &[Serving]) {
+        let told = &told[..told.len().min(ToReceiver::PEERS_MAX)];
+        let new: Vec<Serving> = told
+            .iter()
+            .filter(|serving| !self.told.contains(serving))
+            .copied()
+            .collect();
+        self.told = told.to_vec();
+        if !self.is_asking {
+            return;
+        }
+        let gone = self.all.extract_if(.., |peer| !told.contains(&peer.told));
+        let requested = gone.filter_map(|peer| peer.requested);
+        self.wanted.extend(requested.map(|(number, _)| number));
+        self.connect(&new);
+        self.again = (Instant::now(), AGAIN);
+    }
+
+    fn connect(&mut self, to: &[Serving]) {
         let peer = |serving: &Serving| {
-            let address = address(serving, local)?;
-            let (throttle, waker) = (throttle.clone(), waker.clone());
+            let address = address(serving, self.local)?;
+            let (throttle, waker) = (self.throttle.clone(), self.waker.clone());
             let fetcher = Fetcher::start(address, serving.ticket, throttle, waker).ok()?;
             Some(Peer {
+                told: *serving,
                 address,
                 fetcher,
                 requested: None,
                 lacks: BTreeSet::new(),
             })
         };
-        Peers {
-            all: some.filter_map(peer).collect(),
-            wanted: BTreeSet::new(),
-            again: (Instant::now(), AGAIN),
-            throttle,
-        }
+        let connected = to.iter().filter_map(peer);
+        let connected: Vec<Peer> = connected.collect();
+        self.all.extend(connected);
+        // A sender may tell of one several times.
+        self.all.truncate(ToReceiver::PEERS_MAX);
     }
 
-    /// Notes what is lacking.
+    /// Notes what is lacking, and connects to those that serve: packs are requested from now on, so
+    /// no connection idles before.
     pub fn want(&mut self, lacking: impl Iterator<Item = u32>) {
         self.wanted = lacking.collect();
+        self.is_asking = true;
+        self.connect(&self.told.clone());
     }
 
     /// Notes how many packets of the stream have arrived, which must not become slower.
@@ -165,12 +208,14 @@ impl Peers {
     pub fn come(&mut self) -> Option<Come> {
         for at in 0..self.all.len() {
             let peer = &mut self.all[at];
-            while let Some((number, record)) = peer.requested
+            while let Some((number, _)) = peer.requested
                 && let Some(fetched) = peer.fetcher.next()
             {
                 peer.requested = None;
                 match fetched {
-                    Fetched::Pack(pack) => return Some(Come::Pack(number, pack, record.hash)),
+                    Fetched::Pack(pack, header) => {
+                        return Some(Come::Pack(number, pack, header));
+                    }
                     Fetched::Lacks => {
                         self.wanted.insert(number);
                         peer.lacks.insert(number);
@@ -211,13 +256,54 @@ mod tests {
             address: at.into(),
             ticket: Ticket::random().unwrap(),
         };
-        let mut peers = Peers::connect(&[serving; 3], at, &Waker::new().unwrap());
+        let mut peers = Peers::new(at, &Waker::new().unwrap());
+        peers.tell(&[serving; 3]);
+        assert!(peers.all.is_empty(), "nothing is wanted yet");
         peers.want(0..3);
         for (room, expected) in [(9, 0), (29, 2), (29, 2), (30, 3)] {
             peers.request(&mut table, room);
             let requested = peers.all.iter().filter(|peer| peer.requested.is_some());
             assert_eq!(requested.count(), expected, "{room}");
         }
+    }
+
+    /// One that the sender names no more is left at once, and what was requested of it is requested
+    /// of another. A new one is asked, too.
+    #[test]
+    fn those_that_the_sender_names_no_more_are_left() {
+        let mut table = PackTable::default();
+        assert!(table.join(4));
+        let record = |n| PackRecord {
+            len: 10,
+            header: 5,
+            hash: [n; 32],
+        };
+        assert_eq!(table.list(&[0, 1, 2, 3].map(record)), 4);
+        let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let at = |n: usize| listeners[n].local_addr().unwrap();
+        let [a, b, c] = [0, 1, 2].map(|n| Serving {
+            address: at(n).into(),
+            ticket: Ticket::random().unwrap(),
+        });
+        let mut peers = Peers::new(at(0), &Waker::new().unwrap());
+        peers.tell(&[a]);
+        peers.tell(&[a, b]);
+        peers.want(0..4);
+        let asked = |peers: &Peers| -> Vec<(SocketAddr, Option<u32>)> {
+            let all = peers.all.iter();
+            all.map(|peer| (peer.address, peer.requested.map(|r| r.0)))
+                .collect()
+        };
+        peers.request(&mut table, 100);
+        assert_eq!(asked(&peers), [(at(0), Some(0)), (at(1), Some(1))]);
+        peers.tell(&[b, c]);
+        peers.request(&mut table, 100);
+        assert_eq!(asked(&peers), [(at(1), Some(1)), (at(2), Some(0))]);
+        peers.tell(&[c; 4]);
+        peers.tell(&[c, a, a, a]);
+        assert!(peers.all.len() <= ToReceiver::PEERS_MAX);
+        peers.tell(&[]);
+        assert!(peers.is_done());
     }
 
     /// What a sender tells is connected to only if a receiver may serve there.

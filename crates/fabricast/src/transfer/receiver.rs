@@ -75,8 +75,7 @@ fn take_part(
     }
     if options.makes_files() {
         let len = joined.welcome.len.unwrap_or(0);
-        let rest = len.saturating_sub(joined.kept.allocated);
-        check_space(&joined.path, rest, options.reserve)?;
+        check_space(&joined.path, joined.target.to_take(len), options.reserve)?;
     }
     let group = joined.start.group.clone();
     tell(RecvEvent::Started { group });

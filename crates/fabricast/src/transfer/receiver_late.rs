@@ -12,8 +12,9 @@ use super::peers::{Come, Peers};
 use super::receiver_driver::join_address;
 use super::receiver_errors::{refused, strange, strange_packs};
 use super::receiver_session::ReceiverSession;
+use super::storing::Proof;
 use super::{ADDRESS, ALL, ROOT};
-use crate::bootstrap::message::{Join, Serving, ToSender};
+use crate::bootstrap::message::{Join, Serving, ToReceiver, ToSender};
 use crate::error::Error;
 use crate::object::PackRecord;
 use crate::text::escaped;
@@ -70,19 +71,24 @@ impl ReceiverSession<'_> {
         Ok(())
     }
 
-    /// Connects to the receivers that serve, as the sender has told. A sender that was found by its
+    /// Takes the receivers that serve now, as the sender tells. A sender that was found by its
     /// announcement may be anybody: it could turn this receiver on third hosts. For the same reason
-    /// any sender may tell of them once.
-    pub(super) fn told_peers(&mut self, peers: &[Serving]) -> Result<(), Error> {
-        let is_told = std::mem::replace(&mut self.is_told_peers, true);
-        if !self.catching_up.lists_packs() || is_told {
+    /// any sender may tell of them a few times.
+    pub(super) fn told_peers(&mut self, told: &[Serving]) -> Result<(), Error> {
+        self.peers_told += 1;
+        if self.catching_up.is_outside() || self.peers_told > ToReceiver::PEERS_TIMES {
             return Err(strange());
         }
-        if !self.is_found {
-            let local = self.control.local();
-            let local = local.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
-            self.peers = Some(Peers::connect(peers, local, &self.waker));
+        // It may have said already that it has nothing more to come from others.
+        if self.is_found || self.catching_up.is_inside() {
+            return Ok(());
         }
+        let local = self.control.local();
+        let local = local.map_err(|e| Error::PeerLost(format!("the sender is gone: {e}")))?;
+        let peers = self.peers.take();
+        let mut peers = peers.unwrap_or_else(|| Peers::new(local, &self.waker));
+        peers.tell(told);
+        self.peers = Some(peers);
         Ok(())
     }
 
@@ -97,7 +103,9 @@ impl ReceiverSession<'_> {
         match next {
             None => {}
             Some(Next::List(need)) => self.say(&ToSender::Need(need))?,
-            Some(Next::Page(number, pack, hash)) => self.storing.arrived(number, pack, hash),
+            Some(Next::Page(number, pack, hash)) => {
+                self.storing.arrived(number, pack, Proof::Hash(hash));
+            }
             Some(Next::Ask(messages, packs)) => {
                 messages.iter().try_for_each(|has| self.say(has))?;
                 if let Some(peers) = &mut self.peers {
@@ -121,12 +129,11 @@ impl ReceiverSession<'_> {
         };
         while let Some(come) = peers.come() {
             match come {
-                Come::Pack(number, pack, hash) => {
+                Come::Pack(number, pack, header) => {
                     self.progress.0 = Instant::now();
                     self.statistics.peer_bytes += pack.bytes.len() as u64;
                     self.packs.set(number, pack_table::Pack::Coming);
-                    let hash = blake3::Hash::from(hash).to_hex().to_string();
-                    self.storing.arrived(number, pack, hash);
+                    self.storing.arrived(number, pack, Proof::Header(header));
                     let (runs, more) = (vec![(number, number + 1)], true);
                     self.say(&ToSender::Has { runs, more })?;
                 }

@@ -18,7 +18,7 @@ use super::receiver_driver;
 use super::receiver_errors::{refused, silence, strange, surprise};
 use super::serving::Serving;
 use super::stored_headers::StoredHeaders;
-use super::storing::{Finished, Limits, Stored, Storing};
+use super::storing::{Finished, Limits, Proof, Stored, Storing};
 use super::unanswered::Unanswered;
 use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
@@ -95,8 +95,8 @@ pub struct ReceiverSession<'a> {
     pub(super) end: Option<[u8; 32]>,
     /// The receivers that serve, from which this one gets packs that it lacks.
     pub(super) peers: Option<Peers>,
-    /// Whether the sender has told of receivers that serve, which it does once.
-    pub(super) is_told_peers: bool,
+    /// How often the sender has told of receivers that serve.
+    pub(super) peers_told: usize,
     /// The late receivers that this one serves, if its user wants that.
     serving: Option<Serving>,
     /// Whether the sender was found by its announcement, and may be anybody.
@@ -203,7 +203,7 @@ impl<'a> ReceiverSession<'a> {
             group: (start.group, false),
             end: None,
             peers: None,
-            is_told_peers: false,
+            peers_told: 0,
             serving,
             is_found,
             waker: waker.clone(),
@@ -343,7 +343,8 @@ impl<'a> ReceiverSession<'a> {
         let header = posted.record.header as usize;
         let pack = Pack { bytes, header };
         let hash = blake3::Hash::from(posted.record.hash).to_hex();
-        self.storing.arrived(posted.number, pack, hash.to_string());
+        let proof = Proof::Hash(hash.to_string());
+        self.storing.arrived(posted.number, pack, proof);
         self.fresh = true;
     }
 
@@ -632,17 +633,18 @@ impl<'a> ReceiverSession<'a> {
                 if self.is_here {
                     self.work(now)?;
                 }
-                let got = self.driver.counters().written + self.statistics.peer_bytes;
-                let here = self.kept.bytes + got;
-                (self.tell)(RecvEvent::Progress {
-                    seconds: self.clock.0.elapsed().as_secs_f64(),
-                    placed: here.min(self.len.unwrap_or(u64::MAX)),
-                    len: self.len,
-                });
             }
             Phase::Storing => self.work(now)?,
-            Phase::Leaving(_) => {}
+            Phase::Leaving(_) => return Ok(()),
         }
+        let got = self.driver.counters().written + self.statistics.peer_bytes;
+        let here = self.kept.bytes + got;
+        (self.tell)(RecvEvent::Progress {
+            seconds: self.clock.0.elapsed().as_secs_f64(),
+            placed: here.min(self.len.unwrap_or(u64::MAX)),
+            to_take: self.storing.to_take(),
+            len: self.len,
+        });
         Ok(())
     }
 

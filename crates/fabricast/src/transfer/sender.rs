@@ -47,7 +47,9 @@ impl Source<'_> {
         match self {
             Source::Paths(paths) => {
                 let mut notice = |text| tell(SendEvent::Notice { text });
-                SourceSet::list(paths, &options.selection, &mut notice)
+                let set = SourceSet::list(paths, &options.selection, &mut notice)?;
+                set.check_readable(&mut notice)?;
+                Ok(set)
             }
             Source::Stream { .. } if options.has_slow_rule(Slow::Demote) => {
                 Err(Error::Usage(format!(

@@ -215,6 +215,7 @@ impl<'a> SenderSession<'a> {
             Phase::Proving(_) => {}
             Phase::Packs => {
                 self.admit_waiting();
+                self.tell_peers_again();
                 self.send_again()?;
                 self.feed()?;
             }
@@ -327,17 +328,26 @@ impl<'a> SenderSession<'a> {
 
     /// Takes note of a file that cannot be sent, with its copies.
     fn fails(&mut self, file: u32, reason: &str) {
-        let mut fails = |file, reason| {
-            let path = ToldPath::from(&*self.set.path(file));
-            let failure = FileFailure { path, reason };
+        for failure in self.failures(file, reason) {
             (self.tell)(SendEvent::FileFailed(failure.clone()));
             self.failed.push(failure);
-        };
-        fails(file, reason.to_owned());
-        let first = shown(&self.set.path(file));
-        for copy in self.set.copies_of(file) {
-            fails(copy, format!("it was to be a copy of {first}: {reason}"));
         }
+    }
+
+    /// What is said of a file that cannot be sent, and of its copies.
+    pub(super) fn failures(&self, file: u32, reason: &str) -> Vec<FileFailure> {
+        let failure = |file, reason| {
+            let path = ToldPath::from(&*self.set.path(file));
+            FileFailure { path, reason }
+        };
+        let first = shown(&self.set.path(file));
+        let copies = self.set.copies_of(file).into_iter();
+        let copies =
+            copies.map(|copy| failure(copy, format!("it was to be a copy of {first}: {reason}")));
+        [failure(file, reason.to_owned())]
+            .into_iter()
+            .chain(copies)
+            .collect()
     }
 
     /// Tells the receivers that all packs have been announced.

@@ -34,15 +34,17 @@ pub struct OthersDone {
 /// are not. For a receiver that is neither demoted nor late this takes the place of the end of the
 /// stream, which all receivers of a small set hear at once.
 pub fn half_complete(members: &[Member], start: Instant) -> Option<OthersDone> {
-    let ended = members.iter().filter_map(|member| match &member.stage {
-        Stage::Over { state, seconds, .. } => state.is_complete().then_some(*seconds),
-        _ => None,
-    });
-    let mut ended: Vec<f64> = ended.collect();
+    let ended = || {
+        members.iter().filter_map(|member| match &member.stage {
+            Stage::Over { state, seconds, .. } => state.is_complete().then_some(*seconds),
+            _ => None,
+        })
+    };
     let half = members.len().div_ceil(2).checked_sub(1)?;
-    if half >= ended.len() {
+    if half >= ended().count() {
         return None;
     }
+    let mut ended: Vec<f64> = ended().collect();
     let (_, seconds, _) = ended.select_nth_unstable_by(half, f64::total_cmp);
     let lasted = Duration::from_secs_f64(*seconds);
     let at = start + lasted;

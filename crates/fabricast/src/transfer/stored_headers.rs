@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::object::HASH;
+use crate::object::pack::Header;
 
-/// The header of a pack that is stored, as it came.
+/// The header of a pack that is stored.
 pub struct Stored {
     hash: [u8; HASH],
-    pub header: Vec<u8>,
-    /// Length of the payload in bytes.
-    pub len: usize,
+    pub header: Header,
 }
 
 /// The headers of all packs that are stored, by the numbers of the packs.
@@ -18,15 +17,11 @@ pub struct Stored {
 pub struct StoredHeaders(Mutex<BTreeMap<u32, Arc<Stored>>>);
 
 impl StoredHeaders {
-    /// Notes that the pack with this header and a payload of `len` bytes is stored.
-    pub fn add(&self, number: u32, header: &[u8], len: usize) {
-        let stored = Stored {
-            hash: blake3::hash(header).into(),
-            header: header.to_vec(),
-            len,
-        };
+    /// Notes that the pack with this header is stored.
+    pub fn add(&self, number: u32, header: Header) {
+        let hash = blake3::hash(&header.encode()).into();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(number, Arc::new(stored));
+        all.insert(number, Arc::new(Stored { hash, header }));
     }
 
     /// The stored pack of this number, if its header has this hash, in hexadecimal.

@@ -10,7 +10,7 @@ use super::storing::ReadBack;
 use crate::bootstrap::Blocks;
 use crate::bootstrap::message::Need;
 use crate::object::BLOCK;
-use crate::object::pack::{Content, Header, PACK_MAX, Span, spans};
+use crate::object::pack::{Content, PACK_MAX, Span, spans};
 
 /// The packs that a receiver has stored: what another receiver may request.
 pub struct StoredPacks {
@@ -35,16 +35,15 @@ impl StoredPacks {
     fn read(&self, need: &Need) -> Option<Vec<u8>> {
         let stored = self.headers.named(need.pack, &need.hash)?;
         let Some(block) = need.block else {
-            return Some(stored.header.clone());
+            return Some(stored.header.encode());
         };
-        let header = Header::decode(&stored.header, stored.len)?;
-        let Content::Pieces(pieces) = &header.content else {
+        let Content::Pieces(pieces) = &stored.header.content else {
             return None;
         };
         let start = block.checked_mul(BLOCK as u64)?;
         let spans: Vec<Span> = spans(pieces, start, start + BLOCK as u64).collect();
         let bytes = self.files.read(spans)?;
-        header.proves(block, &bytes).then_some(bytes)
+        stored.header.proves(block, &bytes).then_some(bytes)
     }
 }
 
@@ -71,7 +70,7 @@ impl Blocks for StoredPacks {
 mod tests {
     use super::*;
     use crate::object::PIECE;
-    use crate::object::pack::{Pack, Piece};
+    use crate::object::pack::{Header, Pack, Piece};
     use crate::object::testing::pattern;
 
     /// Two files in one pack of more than a block, and what reads them back.
@@ -85,7 +84,8 @@ mod tests {
         let pieces = vec![piece(0, 0, 100), piece(1, 50, BLOCK)];
         let pack = Pack::new(Content::Pieces(pieces), &pattern(100 + BLOCK));
         let headers = Arc::new(StoredHeaders::default());
-        headers.add(7, &pack.bytes[..pack.header], pack.payload().len());
+        let header = Header::decode(&pack.bytes[..pack.header], pack.payload().len());
+        headers.add(7, header.unwrap());
         let files = ReadBack::answering(move |spans| {
             let at = |span: &Span| match span.file {
                 0 => span.offset as usize,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -24,10 +24,18 @@ use crate::object::{BLOCK, HASH, Kept, Target, check_space};
 use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
 
+/// What proves a pack that has arrived.
+pub enum Proof {
+    /// The hash of its header, as the sender told it. Whether the pack is right is not known yet.
+    Hash(String),
+    /// Its header: the pack is proven already.
+    Header(Header),
+}
+
 /// Work for the thread.
 enum Job {
-    /// A pack, its number, and the hash of its header as the sender told it.
-    Arrived(u32, Pack, String),
+    /// A pack, its number, and what proves it.
+    Arrived(u32, Pack, Proof),
     /// A pack that is here from an earlier run, and the hash of its header.
     Keep(u32, [u8; HASH]),
     /// The pack that was damaged is proven now.
@@ -127,10 +135,12 @@ pub struct Storing {
     next: Option<u32>,
     /// Whether the thread gets all packs in their order, also after the manifest.
     is_ordered: bool,
-    /// Packs that arrived before it, with the hashes of their headers. The window bounds their
-    /// memory: what the sender has sent lies within a window of what has not arrived.
-    early: BTreeMap<u32, (Pack, String)>,
+    /// Packs that arrived before it, with what proves them. The window bounds their memory: what
+    /// the sender has sent lies within a window of what has not arrived.
+    early: BTreeMap<u32, (Pack, Proof)>,
     store: Rc<Store>,
+    /// Bytes that will yet be taken of the disk.
+    to_take: Arc<AtomicU64>,
 }
 
 impl Storing {
@@ -157,7 +167,7 @@ impl Storing {
             target,
             headers,
             limits,
-            rest: welcome.len.unwrap_or(0).saturating_sub(kept.allocated),
+            to_take: Arc::default(),
             offered: Offered {
                 name: welcome.name.clone(),
                 entries: welcome.entries as usize,
@@ -173,6 +183,8 @@ impl Storing {
             behind: VecDeque::new(),
             is_over: is_over.clone(),
         };
+        work.note_space();
+        let to_take = work.to_take.clone();
         let thread = thread::Builder::new()
             .name("fabricast-write".into())
             .spawn(move || {
@@ -184,7 +196,9 @@ impl Storing {
                         let _ = tell.send((stored, memory));
                         waker.wake();
                     };
-                    if let Err(error) = work.work(job, &mut tell) {
+                    let done = work.work(job, &mut tell);
+                    work.note_space();
+                    if let Err(error) = done {
                         if is_final(&error) {
                             work.target.discard();
                         }
@@ -205,7 +219,13 @@ impl Storing {
             is_ordered,
             early: BTreeMap::new(),
             store,
+            to_take,
         }
+    }
+
+    /// Bytes that will yet be taken of the disk, as the thread knows.
+    pub fn to_take(&self) -> u64 {
+        self.to_take.load(Ordering::Relaxed)
     }
 
     /// Gives the thread a job.
@@ -227,9 +247,9 @@ impl Storing {
         answered.recv().unwrap_or_default()
     }
 
-    /// Takes a pack that has arrived. `hash`: the hash of its header as the sender told it.
-    pub fn arrived(&mut self, number: u32, pack: Pack, hash: String) {
-        self.early.insert(number, (pack, hash));
+    /// Takes a pack that has arrived, and what proves it.
+    pub fn arrived(&mut self, number: u32, pack: Pack, proof: Proof) {
+        self.early.insert(number, (pack, proof));
         self.give_early();
     }
 
@@ -240,12 +260,12 @@ impl Storing {
                 Some(next) => next,
                 None => self.early.first_key_value().map_or(0, |first| *first.0),
             };
-            let Some((pack, hash)) = self.early.remove(&number) else {
+            let Some((pack, proof)) = self.early.remove(&number) else {
                 return;
             };
             self.next = self.next.map(|next| next + 1);
             self.store.wait(pack.bytes.len() as u64);
-            self.give(Job::Arrived(number, pack, hash));
+            self.give(Job::Arrived(number, pack, proof));
         }
     }
 
@@ -330,8 +350,8 @@ struct Work {
     headers: Option<Arc<StoredHeaders>>,
     /// How much the set may have.
     limits: Limits,
-    /// Bytes of the set that are not here from an earlier run.
-    rest: u64,
+    /// Bytes that the set will yet take of the disk.
+    to_take: Arc<AtomicU64>,
     offered: Offered,
     damage: u64,
     /// Blocks of files so far.
@@ -341,7 +361,7 @@ struct Work {
     /// Whether a pack is being repaired.
     is_damaged: bool,
     /// Packs behind the one that is being repaired.
-    behind: VecDeque<(u32, Pack, String)>,
+    behind: VecDeque<(u32, Pack, Proof)>,
     /// Whether nobody waits for the thread any more.
     is_over: Arc<AtomicBool>,
 }
@@ -352,11 +372,10 @@ type Tell<'a> = &'a mut dyn FnMut(Stored, Vec<u8>);
 impl Work {
     fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
         match job {
-            Job::Arrived(number, pack, hash) => self.behind.push_back((number, pack, hash)),
+            Job::Arrived(number, pack, proof) => self.behind.push_back((number, pack, proof)),
             Job::Keep(number, hash) => {
                 if let (Some(header), Some(headers)) = (self.target.keep(&hash)?, &self.headers) {
-                    let len = header.payload_len();
-                    headers.add(number, &header.encode(), len);
+                    headers.add(number, header);
                 }
                 tell(Stored::Proven, Vec::new());
                 tell(Stored::Pack(number), Vec::new());
@@ -370,7 +389,10 @@ impl Work {
                     return Err(contradiction());
                 }
                 let is_over = self.is_over.clone();
+                let to_take = self.to_take.clone();
                 let secret = self.target.finish(key, &mut |bytes| {
+                    let left = to_take.load(Ordering::Relaxed).saturating_sub(bytes);
+                    to_take.store(left, Ordering::Relaxed);
                     tell(Stored::Copied(bytes), Vec::new());
                     match is_over.load(Ordering::Relaxed) {
                         true => Err(Error::Interrupted),
@@ -391,8 +413,15 @@ impl Work {
             Job::Manifest(answer) => _ = answer.send(self.target.take_manifest()),
         }
         while !self.is_damaged
-            && let Some((number, mut pack, hash)) = self.behind.pop_front()
+            && let Some((number, mut pack, proof)) = self.behind.pop_front()
         {
+            let hash = match proof {
+                Proof::Header(header) => {
+                    self.store(number, pack, &header, tell)?;
+                    continue;
+                }
+                Proof::Hash(hash) => hash,
+            };
             self.spoil(&mut pack);
             let repair = BlockRepair::new(number, pack, hash)?;
             if !repair.is_done() {
@@ -403,6 +432,12 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// Tells how much the set will yet take of the disk.
+    fn note_space(&self) {
+        let to_take = self.target.to_take(self.offered.len.unwrap_or(0));
+        self.to_take.store(to_take, Ordering::Relaxed);
     }
 
     /// Whether all pages of the manifest are there.
@@ -450,10 +485,10 @@ impl Work {
             Content::Pieces(_) if !self.has_manifest() => return Err(contradiction()),
             Content::Pieces(pieces) => {
                 self.check_limits(pieces)?;
-                let header = &pack.bytes[..pack.header];
-                self.target.write(header, pieces, pack.payload())?;
+                let bytes = &pack.bytes[..pack.header];
+                self.target.write(bytes, pieces, pack.payload())?;
                 if let Some(headers) = &self.headers {
-                    headers.add(number, header, pack.payload().len());
+                    headers.add(number, header.clone());
                 }
             }
         }
@@ -485,13 +520,14 @@ impl Work {
         if copied == 0 {
             return Ok(());
         }
-        let all = self.offered.len.unwrap_or(0) + copied;
+        let len = self.offered.len.unwrap_or(0);
+        let all = len + copied;
         if let Some(most) = limits.max_size.filter(|most| all > *most) {
             return Err(Error::too_long(&limits.path, all, most, MAX_SIZE));
         }
         match (&self.target, limits.reserve) {
             (Target::Tree(_), Some(reserve)) => {
-                check_space(&limits.path, self.rest + copied, reserve)
+                check_space(&limits.path, self.target.to_take(len), reserve)
             }
             _ => Ok(()),
         }
@@ -499,9 +535,12 @@ impl Work {
 
     /// Damages a pack on purpose.
     fn spoil(&mut self, pack: &mut Pack) {
+        if self.damage == 0 {
+            return;
+        }
         let bytes = &pack.bytes[..pack.header];
         let header = Header::decode(bytes, pack.payload().len());
-        if self.damage == 0 || header.is_none_or(|h| h.content == Content::Page) {
+        if header.is_none_or(|h| h.content == Content::Page) {
             return;
         }
         for block in pack.bytes[pack.header..].chunks_mut(BLOCK) {

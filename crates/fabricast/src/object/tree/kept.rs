@@ -20,8 +20,6 @@ pub struct Kept {
     pub packs: BTreeSet<[u8; HASH]>,
     /// Bytes of files in them.
     pub bytes: u64,
-    /// Bytes that the files of the set take on the disk.
-    pub allocated: u64,
 }
 
 impl Kept {

@@ -171,8 +171,11 @@ pub struct Tree {
     held: Vec<Partial>,
     /// Whether the files are made that have the bytes of others.
     has_copies: bool,
-    /// Bytes on the disk of such files that an earlier run has made.
-    copied: u64,
+    /// Bytes of the set for which no more of the disk is taken: they are there, or have their
+    /// space, or never come.
+    taken: u64,
+    /// How many of these are of files that an earlier run has left, holes included.
+    kept_space: BTreeMap<u32, u64>,
     file_systems: FileSystems,
     /// The directory that was opened last.
     last_directory: Option<(u32, Arc<OwnedFd>)>,
@@ -239,7 +242,8 @@ impl Tree {
             has_unflushed: false,
             held: Vec::new(),
             has_copies: false,
-            copied: 0,
+            taken: 0,
+            kept_space: BTreeMap::new(),
             file_systems,
             last_directory: None,
             fresh: None,
@@ -273,9 +277,10 @@ impl Tree {
         self.deleted
     }
 
-    /// Bytes on the disk of files with the bytes of others that an earlier run has made.
-    pub fn copied(&self) -> u64 {
-        self.copied
+    /// Bytes of the set for which no more of the disk is taken, copies included: they are there, or
+    /// have their space, or never come.
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Number of devices and FIFOs that were not made.
@@ -509,6 +514,7 @@ impl Tree {
         let partial = self.create(file, true)?;
         let written = write_parts(&partial.file, bytes, 0);
         written.map_err(|e| self.error(file, "writing", e))?;
+        self.taken += bytes.len() as u64 - partial.taken;
         self.completed(partial)
     }
 
@@ -554,6 +560,10 @@ impl Tree {
             }
         }
         let partial = self.incomplete.get_mut(&file).ok_or_else(overlap)?;
+        // What an earlier run has left may have a part of its space.
+        let more = piece.size().min(len.saturating_sub(partial.taken));
+        partial.taken += more;
+        self.taken += more;
         match partial.ranges.add(offset, end) {
             true => Ok(partial),
             false => Err(overlap()),
@@ -628,9 +638,12 @@ impl Tree {
             self.done[file as usize] = true;
             self.remaining -= 1;
             self.named.remove(&file);
+            let mut taken = self.kept_space.remove(&file).unwrap_or(0);
             if let Some(mut partial) = self.incomplete.remove(&file) {
                 partial.is_kept = false;
+                taken = partial.taken;
             }
+            self.taken += self.len(file).saturating_sub(taken);
         }
         Ok(())
     }

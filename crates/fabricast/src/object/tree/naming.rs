@@ -53,7 +53,7 @@ impl Tree {
                 (file, Some(name))
             }
         };
-        let partial = Partial {
+        let mut partial = Partial {
             entry,
             file,
             name,
@@ -61,13 +61,18 @@ impl Tree {
             directory,
             is_kept: id.is_some(),
             ranges: Ranges::default(),
+            taken: 0,
         };
         let len = self.len(entry);
         let is_known = !self.manifest.is_stream();
         if is_known && len >= ALLOCATED && !in_memory(&partial.file) {
             match disk::allocate(&partial.file, len) {
+                Ok(()) => {
+                    partial.taken = len;
+                    self.taken += len;
+                }
                 // Not every file system can allocate.
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
                 Err(e) => return Err(self.error(entry, "writing", e)),
             }
         }
@@ -85,19 +90,21 @@ impl Tree {
             let Kind::Copy(of) = self.entry(entry).kind else {
                 continue;
             };
-            if self.failed.contains(&of) {
-                self.failed.insert(entry);
-                continue;
-            }
             // What has become of the file since it was named is nothing that the sender has sent.
-            let Some(from) = self.unchanged(of) else {
+            let from = match self.failed.contains(&of) {
+                true => None,
+                false => self.unchanged(of),
+            };
+            let Some(from) = from else {
                 self.failed.insert(entry);
+                self.taken += self.len(of);
                 continue;
             };
             let partial = self.create(entry, true)?;
             let (mut stopped, mut here) = (None, 0);
             let copied = disk::copy(&from, &partial.file, |bytes| {
                 here += bytes;
+                self.taken += bytes;
                 go_on(bytes).map_err(|error| {
                     stopped = Some(error);
                     io::ErrorKind::Interrupted.into()

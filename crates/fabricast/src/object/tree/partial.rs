@@ -23,6 +23,8 @@ pub struct Partial {
     pub is_kept: bool,
     /// What of it is written.
     pub ranges: Ranges,
+    /// Bytes of it whose space on the disk is taken.
+    pub taken: u64,
 }
 
 /// What a file has before it gets what its entry says.

@@ -57,6 +57,14 @@ impl Tree {
                     self.replaced.insert(entry);
                     return Ok(());
                 }
+                if !self.replaces_all(entry) {
+                    return Err(Error::Usage(format!(
+                        "{} is a directory at the sender and none here. It would have to go before \
+                         the directory is complete, since nothing can be kept beside it: move it \
+                         away",
+                        shown(&self.path(entry))
+                    )));
+                }
                 disk::unlink(&directory, &name, false)
                     .map_err(|e| self.error(entry, "deleting", e))?;
                 self.make_directory(entry, &directory)

@@ -24,6 +24,9 @@ use crate::object::manifest::{Kind, Manifest};
 use crate::object::pack::{Content, Header, Pack, Piece};
 use crate::object::{BLOCK, HASH};
 
+/// Bytes of a block in which the system counts the space of files.
+const STAT_BLOCK: u64 = 512;
+
 /// Where the bytes of a file are that was not received by this process.
 enum Found {
     /// In a partial file.
@@ -53,15 +56,15 @@ impl Tree {
         let mut kept = Kept::default();
         self.id = Some(journal.id().to_owned());
         let mut pack = self.add_pages(&mut journal, set, &mut kept)?;
-        let mut files = BTreeSet::new();
         while let Some(Record::Pack { header, len }) = pack {
             go_on()?;
             let hash: [u8; HASH] = blake3::hash(&header).into();
             if !kept.packs.contains(&hash)
                 && let Some(header) = Header::decode(&header, len)
                 && let Content::Pieces(pieces) = &header.content
-                && self.is_proven(pieces, &header.hashes, &mut files, &mut kept.allocated)
+                && self.is_proven(pieces, &header.hashes)
             {
+                self.keep_holes(pieces);
                 kept.packs.insert(hash);
                 kept.bytes += len as u64;
                 self.kept.insert(hash, header);
@@ -100,15 +103,27 @@ impl Tree {
         Ok(next)
     }
 
-    /// Whether what is on the disk matches a pack with these pieces and hashes. Adds what its files
-    /// take to `allocated`, each of `files` once.
-    fn is_proven(
-        &mut self,
-        pieces: &[Piece],
-        hashes: &[u8],
-        files: &mut BTreeSet<u32>,
-        allocated: &mut u64,
-    ) -> bool {
+    /// Notes what a file that an earlier run has left takes of the disk.
+    fn keep_space(&mut self, file: u32, space: u64) {
+        let kept = self.kept_space.entry(file).or_default();
+        *kept += space;
+        self.taken += space;
+    }
+
+    /// Counts the holes of a pack that is kept: they need no space any more.
+    fn keep_holes(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            if let Piece::Hole { file, .. } = piece {
+                let kept = self.kept_space.get(file).copied().unwrap_or(0);
+                let room = self.len(*file).saturating_sub(kept);
+                self.keep_space(*file, piece.size().min(room));
+            }
+        }
+    }
+
+    /// Whether what is on the disk matches a pack with these pieces and hashes. Notes what its
+    /// files take of the disk.
+    fn is_proven(&mut self, pieces: &[Piece], hashes: &[u8]) -> bool {
         let mut hashes = hashes.chunks_exact(HASH);
         let (mut block, mut open) = (Vec::with_capacity(BLOCK), None::<(u32, Found)>);
         let mut named = BTreeSet::new();
@@ -130,9 +145,9 @@ impl Tree {
             let Some((_, Found::Partial(there) | Found::Named(there))) = &open else {
                 return false;
             };
-            if files.insert(file) {
-                let blocks = there.metadata().map_or(0, |meta| meta.blocks());
-                *allocated += blocks * 512;
+            if !self.kept_space.contains_key(&file) {
+                let space = allocated(there).min(whole.unwrap_or(0));
+                self.keep_space(file, space);
             }
             if let Some((_, Found::Named(_))) = &open {
                 named.insert(file);
@@ -231,7 +246,7 @@ impl Tree {
         if is_ours {
             self.ours.insert(entry);
             if let Kind::Copy(_) = self.entry(entry).kind {
-                self.copied += there.st_blocks as u64 * 512;
+                self.taken += (there.st_blocks as u64 * STAT_BLOCK).min(len);
             }
         }
         is_ours
@@ -305,6 +320,10 @@ impl Tree {
             copied.map_err(|e| self.error(file, "copying", e))?;
             self.shorten(file, &partial.file)?;
             partial.ranges = ranges;
+            // The bytes of the file that stays were counted for this one.
+            let counted = partial.taken + self.kept_space.remove(&file).unwrap_or(0);
+            partial.taken = self.len(file);
+            self.taken = self.taken + partial.taken - counted;
             return self.add_incomplete(partial);
         }
         let fails = |tree: &Tree, e: Errno| tree.error(file, "renaming", e);
@@ -325,8 +344,12 @@ impl Tree {
     ) -> Result<(), Error> {
         let name = self.id.as_ref().map(|id| partial_name(id, entry).into());
         self.shorten(entry, &file)?;
+        if !self.kept_space.contains_key(&entry) {
+            self.keep_space(entry, allocated(&file).min(self.len(entry)));
+        }
         let partial = Partial {
             entry,
+            taken: self.kept_space.remove(&entry).unwrap_or(0),
             file,
             name,
             is_in_place: false,
@@ -382,6 +405,12 @@ impl Drop for Tree {
             self.discard();
         }
     }
+}
+
+/// Bytes that a file takes on the disk.
+fn allocated(file: &File) -> u64 {
+    let blocks = file.metadata().map_or(0, |meta| meta.blocks());
+    blocks * STAT_BLOCK
 }
 
 /// Whether a full block, which is emptied, matches the next hash.

@@ -120,6 +120,7 @@ fn a_set_is_stored_and_proven_as_it_was_read() {
         let secret = tree.answer(set.challenge_key()).unwrap();
         assert_eq!(secret.proof(3), set.secret(&none).proof(3));
         tree.finish().unwrap();
+        assert_eq!(tree.taken(), set.known_len().unwrap());
         for (number, e) in (0..).zip(set.manifest().entries()) {
             let [a, b] = [set.path(number), tree.path(number)].map(|p| {
                 let meta = p.symlink_metadata().unwrap();
@@ -522,5 +523,42 @@ fn a_file_that_somebody_changes_is_not_copied() {
         tree.finish().unwrap();
         assert_eq!(tree.failed(), [dir.join("d/g")], "{how}");
         assert!(!dir.join("d/g").exists());
+        assert_eq!(tree.taken(), 200, "what does not come takes nothing more");
     }
+}
+
+/// A long file has its space when it begins, where the file system can do that, and all others
+/// when their bytes are there. What does not come takes none.
+#[test]
+fn space_counts_when_it_is_taken() {
+    const LONG: u64 = 3 << 20;
+    let dir = scratch();
+    let mut tree = tree(&dir);
+    let set = page(&[
+        entry(TOP, "d", Kind::Directory, 0o750),
+        entry(0, "long", Kind::File(LONG), 0o640),
+        entry(0, "short", Kind::File(100), 0o640),
+        entry(0, "lost", Kind::File(LONG), 0o640),
+        entry(0, "copy", Kind::Copy(1), 0o640),
+    ]);
+    tree.add_page(&set).unwrap();
+    assert_eq!(tree.taken(), 0);
+    tree.write(&[piece(2, 0, 60, false)], &[7; 60]).unwrap();
+    assert_eq!(tree.taken(), 60);
+    tree.write(&[piece(1, 0, 1000, false)], &[7; 1000]).unwrap();
+    let space = dir.join("space");
+    let can_allocate = File::create(&space).is_ok_and(|file| disk::allocate(&file, LONG).is_ok());
+    std::fs::remove_file(space).unwrap();
+    let taken = if can_allocate { LONG } else { 1000 };
+    assert_eq!(tree.taken(), 60 + taken);
+    tree.write(&[piece(3, 0, 1000, false)], &[7; 1000]).unwrap();
+    tree.write(&[failed(3)], &[]).unwrap();
+    assert_eq!(tree.taken(), 60 + taken + LONG);
+    let rest = vec![7; LONG as usize - 1000];
+    let len = rest.len() as u32;
+    tree.write(&[piece(1, 1000, len, true)], &rest).unwrap();
+    tree.write(&[piece(2, 60, 40, true)], &[7; 40]).unwrap();
+    assert_eq!(tree.taken(), 100 + 2 * LONG);
+    tree.finish().unwrap();
+    assert_eq!(tree.taken(), 100 + 3 * LONG);
 }

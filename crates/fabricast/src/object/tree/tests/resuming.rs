@@ -58,6 +58,10 @@ pub fn check(mut tree: Tree, set: &SourceSet, to: &Path) {
     let secret = tree.answer(set.challenge_key()).unwrap();
     assert_eq!(secret.proof(3), set.secret(&BTreeSet::new()).proof(3));
     tree.finish().unwrap();
+    let copied = set.manifest().copied();
+    assert!(Some(tree.taken()) >= set.known_len().map(|len| len + copied));
+    // What an earlier run has copied is copied anew.
+    assert!(copied > 0 || Some(tree.taken()) == set.known_len());
     for (number, e) in (0..).zip(set.manifest().entries()) {
         let [a, b] = [set.path(number), tree.path(number)].map(|p| {
             let meta = p.symlink_metadata().unwrap();
