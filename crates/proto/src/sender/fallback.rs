@@ -100,8 +100,13 @@ impl Sender {
     ) {
         let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
         let rtt = self.rtt.smoothed().unwrap_or_default();
+        let has_all = f.cum == self.ops.sent;
         let m = &mut self.members[i];
         let counts = (f.received, sent, m.repairs as u32);
+        if has_all {
+            // In a tree it is receivers below the member that lack something.
+            m.hearing.needs_no_repairs(m.repairs as u32);
+        }
         if m.path_state != PathState::Multicast || !m.is_ready() {
             m.hearing.start(now, counts);
         } else if m.hearing.is_lost(now, counts, rtt, m.losses.tries()) {

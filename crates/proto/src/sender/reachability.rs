@@ -57,6 +57,12 @@ impl Hearing {
         }
     }
 
+    /// Notes that the member lacks nothing: the `repairs` that were queued until now were not for
+    /// it.
+    pub fn needs_no_repairs(&mut self, repairs: u32) {
+        self.repairs = repairs;
+    }
+
     /// Takes the member's report of `received` new packets, when the group has been sent `sent`
     /// and `repairs` were queued for the member. Returns whether multicast no longer reaches the
     /// member.
