@@ -383,10 +383,11 @@ impl Pacer {
         let dt = f64::from(dt);
         let sent = burst.bytes.saturating_sub(mark.burst.bytes) as f64 / dt * 1e6;
         let packets = f64::from(fresh);
+        let left_us = burst.at.since(mark.burst.at).as_micros() as f64;
         let seen = Sample {
             packets,
             loss: 1.0 - got,
-            rate: self.rate,
+            rate: sent * dt / left_us.max(1.0),
             queue_us: f64::from(queue),
         };
         path.loss.learn(now, seen);
@@ -395,7 +396,6 @@ impl Pacer {
         let delivered = sent * likely(got, usual, packets, paths) / (1.0 - usual).max(0.05);
         // A sender that pauses, with no queue before the receiver, shows how much it sends and not
         // how much would arrive.
-        let left_us = burst.at.since(mark.burst.at).as_micros() as f64;
         let paused = sent * dt < USED * self.rate * left_us && f64::from(queue) < QUEUE_LOW_US;
         path.delivered = Some(match path.delivered {
             None => delivered,
@@ -505,8 +505,8 @@ impl Pacer {
             }
             Phase::Cruise => {
                 if queue > QUEUE_HIGH_US || excess {
-                    if excess {
-                        self.lowers(now);
+                    if queue <= QUEUE_HIGH_US {
+                        self.note_lowered(now, sent);
                     }
                     let drain = ((queue - QUEUE_AIM_US) / DRAIN_US).clamp(0.02, 0.3);
                     let least = self.fall(now, queue);
@@ -531,11 +531,12 @@ impl Pacer {
         }
     }
 
-    /// Notes for each receiver whose losses last that the rate is lowered because of them.
-    fn lowers(&mut self, now: Time) {
+    /// Notes for each receiver whose losses last that the rate is lowered because of them. So far
+    /// `sent` bytes per second were sent.
+    fn note_lowered(&mut self, now: Time, sent: f64) {
         let lasting = |p: &&mut (u32, ReceiverState)| p.1.counts() && p.1.loss.lasts(now);
         for (_, p) in self.paths.iter_mut().filter(lasting) {
-            p.loss.lowers(self.rate);
+            p.loss.note_lowered(sent);
         }
     }
 

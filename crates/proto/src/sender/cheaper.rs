@@ -6,13 +6,14 @@
 
 use super::Sender;
 use super::member::GROUP_PATH;
+use crate::time::Time;
 
 /// Most members that lack a packet for which both ways are compared. If more lack it, multicast is
 /// cheaper for most of them.
 const COMPARED: usize = 32;
 
 /// A member that lacks a packet, and how often the packet is sent until it arrives there.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Lacking {
     member: u32,
     multicast: f64,
@@ -22,40 +23,51 @@ struct Lacking {
 impl Sender {
     /// The member that gets the next repair of the group's path by unicast because that takes fewer
     /// packets, whatever the others get. `None`: multicast takes no more, or the path loses little,
-    /// or the sender does not tell members apart.
-    pub(super) fn cheaper_by_unicast(&self) -> Option<u32> {
+    /// or more than [`COMPARED`] members lack the packet, or the sender does not tell members
+    /// apart.
+    pub(super) fn cheaper_by_unicast(&self, now: Time) -> Option<u32> {
         let group = self.paths[GROUP_PATH].as_ref().filter(|l| l.lossy > 0)?;
-        let mut all = Vec::with_capacity(COMPARED);
+        let mut all = [Lacking::default(); COMPARED];
+        let mut n = 0;
         for member in group.window.lacking()? {
-            if all.len() == COMPARED {
-                return None;
-            }
-            let loss = group.pacer.usual_loss(member as usize);
-            all.push(Lacking {
+            let m = &self.members[member as usize];
+            let loss = match m.is_believed() {
+                true => group.pacer.usual_loss(member as usize),
+                false => 0.0,
+            };
+            *all.get_mut(n)? = Lacking {
                 member,
                 multicast: 1.0 / (1.0 - loss),
-                unicast: self.members[member as usize].repair_losses.transmissions(),
-            });
+                unicast: m.transmissions_alone(now),
+            };
+            n += 1;
         }
-        apart(&mut all)
+        apart(&mut all[..n])
     }
 }
 
-/// The member that loses the most of multicast, if it takes fewer packets to send it this one by
-/// unicast: some of these members, and it among them, get the packet by unicast, and the others,
-/// which lose less, by multicast.
+/// The member that loses the most of multicast, of those to which unicast takes fewer packets than
+/// multicast. `None`: to send it the packet by unicast takes no fewer packets in all, whichever of
+/// these members get it so, too, while all others get it by multicast.
 fn apart(lacking: &mut [Lacking]) -> Option<u32> {
-    lacking.sort_unstable_by(|a, b| a.multicast.total_cmp(&b.multicast));
-    let lossiest = *lacking.last()?;
+    // Those that lose at least as much of unicast come first: they get it by multicast anyway.
+    let gains = |l: &Lacking| l.unicast < l.multicast;
+    let order = |a: &Lacking, b: &Lacking| {
+        let by_multicast = a.multicast.total_cmp(&b.multicast);
+        gains(a).cmp(&gains(b)).then(by_multicast)
+    };
+    lacking.sort_unstable_by(order);
+    let lossiest = lacking.last().copied().filter(gains)?;
+    let slowest = |l: &[Lacking]| l.iter().map(|l| l.multicast).fold(0.0, f64::max);
     let mut shares: f64 = (1..=lacking.len()).map(|k| 1.0 / k as f64).sum();
-    let together = until_all(lossiest.multicast, shares);
+    let together = until_all(slowest(lacking), shares);
     let (mut unicast, mut least) = (0.0, f64::INFINITY);
-    for k in (0..lacking.len()).rev() {
+    for k in (0..lacking.len()).rev().take_while(|k| gains(&lacking[*k])) {
         unicast += lacking[k].unicast;
         shares -= 1.0 / (k + 1) as f64;
-        let multicast = match k.checked_sub(1) {
-            Some(last) => until_all(lacking[last].multicast, shares),
-            None => 0.0,
+        let multicast = match k {
+            0 => 0.0,
+            _ => until_all(slowest(&lacking[..k]), shares),
         };
         least = least.min(unicast + multicast);
     }
@@ -101,6 +113,9 @@ mod tests {
         assert_eq!(found(&[(1, NEVER, 1.0), (1, 1.0, NEVER)]), Some(0));
         assert_eq!(found(&[(3, 2.0, NEVER)]), None);
         assert_eq!(found(&[(2, NEVER, NEVER)]), None);
+        // One that loses as much either way, or says so, does not keep the others from unicast.
+        assert!(found(&[(1, 20.0, NEVER), (4, 10.0, 1.0)]).is_some_and(|m| m > 0));
+        assert!(found(&[(1, 10.0, 10.0), (4, 10.0, 1.0)]).is_some_and(|m| m > 0));
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub const GROUP_PATH: usize = 0;
 /// Plausible samples after which the sender again believes a member that reported numbers that
 /// cannot be true.
 const ATONES: u8 = 8;
+/// Time after which it is forgotten what was lost of the repairs to a member alone: the sender
+/// tries again.
+const ALONE_AGE: Duration = Duration::from_secs(1);
 
 /// A receiver, as its sender knows it.
 #[derive(Clone, Debug)]
@@ -83,8 +86,8 @@ pub struct Member {
     pub slow: bool,
     /// Losses on the way to the receiver.
     pub losses: Losses,
-    /// Losses of what was sent again to the receiver alone.
-    pub repair_losses: Losses,
+    /// Losses of what was sent again to the receiver alone, and when that was counted last.
+    alone: (Losses, Time),
     /// Where the count of `losses` stands: the path's number, the new packets that it had sent, and
     /// how many new packets the receiver had received.
     pub counted: (u32, u32, u32),
@@ -128,7 +131,7 @@ impl Member {
             unanswered: 0,
             slow: false,
             losses: Losses::default(),
-            repair_losses: Losses::default(),
+            alone: (Losses::default(), Time::ZERO),
             counted: (0, 0, 0),
             probes: 1,
             hearing: Hearing::default(),
@@ -148,6 +151,29 @@ impl Member {
     /// packets that it has placed earn repairs.
     pub fn is_believed(&self) -> bool {
         self.doubt == 0
+    }
+
+    /// Notes that a packet is sent again to the receiver alone.
+    pub fn sent_alone(&mut self, now: Time) {
+        if now.since(self.alone.1) > ALONE_AGE {
+            self.alone.0 = Losses::default();
+        }
+        self.alone.0.note(1, 1);
+        self.alone.1 = now;
+    }
+
+    /// Notes that the receiver lacks a packet that was sent again to it alone.
+    pub fn lost_alone(&mut self) {
+        self.alone.0.lost();
+    }
+
+    /// How often a packet is sent to the receiver alone, on average, until it arrives. 1.0 as long
+    /// as little is known of late.
+    pub fn transmissions_alone(&self, now: Time) -> f64 {
+        match now.since(self.alone.1) > ALONE_AGE {
+            true => 1.0,
+            false => self.alone.0.transmissions(),
+        }
     }
 
     /// Whether the receiver reports to this node, which then repairs for it.

@@ -77,7 +77,7 @@ impl Sender {
                 if !m.gone && l.window.lacks(now, seq, who, as_of, rto) {
                     noted += 1;
                     if was_alone {
-                        m.repair_losses.lost();
+                        m.lost_alone();
                     }
                 }
             }

@@ -124,7 +124,8 @@ impl Sender {
         let (seq, who) = l.window.peek_repair()?;
         let cheaper = match (how, who) {
             (How::Unicast | How::Multicast, _) | (_, Lacking::Stubborn(_)) => None,
-            _ => self.cheaper_by_unicast().filter(|_| at == GROUP_PATH),
+            _ if at != GROUP_PATH => None,
+            _ => self.cheaper_by_unicast(now),
         };
         let l = self.paths[at].as_mut()?;
         let only = match (how, who) {
@@ -189,7 +190,7 @@ impl Sender {
             l.window.repair(now, burst, only);
             // A member that lacks the packet again may have lost a repair by multicast.
             if let Some(i) = only.filter(|i| l.window.was_sent_alone(seq, *i)) {
-                self.members[i as usize].repair_losses.note(1, 1);
+                self.members[i as usize].sent_alone(now);
             }
         } else {
             l.window.send(now, burst);

@@ -33,7 +33,7 @@ const LASTING: f64 = 256.0;
 const LOWERED: f64 = 0.3;
 /// Number of packets at such a rate that show it.
 const PROOF: f64 = 256.0;
-/// Share of the former rate from which a rate is as before.
+/// Share of the former rate above which the rate is as before.
 const BACK: f64 = 0.6;
 
 /// New packets that were sent to a receiver.
@@ -43,7 +43,7 @@ pub struct Sample {
     pub packets: f64,
     /// The share of them that was lost.
     pub loss: f64,
-    /// The rate at which they were sent, in bytes per second.
+    /// How many bytes per second were sent meanwhile.
     pub rate: f64,
     /// The queue before the receiver, in µs.
     pub queue_us: f64,
@@ -89,7 +89,7 @@ struct Lowered {
 enum Verdict {
     /// Too few packets have been sent to tell.
     Open,
-    /// It has fallen, or the rate is as before.
+    /// It has fallen.
     Fallen,
     /// It has stayed, and is this share of the packets.
     Stayed(f64),
@@ -125,11 +125,21 @@ impl UsualLoss {
     /// Learns from packets that were sent.
     pub fn learn(&mut self, now: Time, sample: Sample) {
         let Sample { packets, loss, .. } = sample;
+        let known = self.learnt;
+        self.late += (loss - self.late) * packets / (packets + known.min(LATE_OVER));
         // What a queue drops is not usual.
-        if sample.queue_us > QUEUE_HIGH_US && self.learnt >= LEARN_LEAST {
-            return;
+        if sample.queue_us <= QUEUE_HIGH_US || known < LEARN_LEAST {
+            self.learn_usual(now, sample);
         }
-        self.late += (loss - self.late) * packets / (packets + self.learnt.min(LATE_OVER));
+        self.at = now;
+        self.excess = self.exceeds().then(|| {
+            let (since, lost) = self.excess.unwrap_or((now, Lost::default()));
+            (since, lost.and(sample))
+        });
+    }
+
+    fn learn_usual(&mut self, now: Time, sample: Sample) {
+        let Sample { packets, loss, .. } = sample;
         // A sample may be so large that only its first packets are learnt from freely.
         let free = (LEARN_FREELY - self.learnt).clamp(0.0, packets);
         if free > 0.0 {
@@ -148,23 +158,23 @@ impl UsualLoss {
             self.usual += rise.min(most);
             self.learnt += rest;
         }
-        self.at = now;
-        match self.lowered.as_mut().map(|l| l.note(sample)) {
-            Some(Verdict::Stayed(loss)) => {
+        let exceeds = self.exceeds();
+        let Some(lowered) = &mut self.lowered else {
+            return;
+        };
+        match lowered.note(sample) {
+            Verdict::Open if exceeds || sample.rate <= BACK * lowered.rate => {}
+            Verdict::Open | Verdict::Fallen => self.lowered = None,
+            Verdict::Stayed(loss) => {
                 (self.usual, self.late) = (self.usual.max(loss), loss);
                 self.lowered = None;
             }
-            Some(Verdict::Fallen) => self.lowered = None,
-            Some(Verdict::Open) | None => {}
         }
-        self.excess = self.exceeds().then(|| {
-            let (since, lost) = self.excess.unwrap_or((now, Lost::default()));
-            (since, lost.and(sample))
-        });
     }
 
-    /// Notes that the rate, which is `rate` bytes per second, is lowered because losses last.
-    pub fn lowers(&mut self, rate: f64) {
+    /// Notes that the rate is lowered because losses last. So far `rate` bytes per second were
+    /// sent.
+    pub fn note_lowered(&mut self, rate: f64) {
         let Some((_, lost)) = self.excess else { return };
         if self.lowered.is_none_or(|l| l.rate < rate) {
             self.lowered = Some(Lowered {
@@ -193,8 +203,7 @@ impl Lost {
 impl Lowered {
     fn note(&mut self, sample: Sample) -> Verdict {
         if sample.rate > LOWERED * self.rate {
-            let back = self.since.packets > 0.0 && sample.rate > BACK * self.rate;
-            return if back { Verdict::Fallen } else { Verdict::Open };
+            return Verdict::Open;
         }
         self.since = self.since.and(sample);
         if self.since.packets < PROOF {
@@ -238,7 +247,7 @@ mod tests {
             };
             known.learn(now, seen);
             if known.lasts(now) {
-                known.lowers(rate);
+                known.note_lowered(rate);
                 rate = rate.min(RATE / 4.0);
             } else if !known.exceeds() {
                 rate = (rate * 1.5).min(RATE);
@@ -278,8 +287,38 @@ mod tests {
             queue_us: 2.0 * QUEUE_HIGH_US,
             ..sample(60.0, 0.5)
         };
-        queued.learn(Time(2), full);
+        (0..100).for_each(|k| queued.learn(Time(1_000_000 * k), full));
         assert_eq!(queued.usual(), 0.0);
+        assert!(
+            queued.lasts(Time(100_000_000)),
+            "beside another flow it counts"
+        );
+    }
+
+    /// The rate was lowered a little at first, and the loss was gone. Later the path carries much
+    /// less.
+    #[test]
+    fn what_was_lost_long_ago_is_not_compared() {
+        let (mut known, mut now) = (UsualLoss::default(), Time(1));
+        known.learn(now, sample(1000.0, 0.0));
+        let mut learn = |known: &mut UsualLoss, rate: f64, carries: f64, samples: u32| {
+            for _ in 0..samples {
+                now = now + Duration::from_millis(5);
+                let seen = Sample {
+                    rate,
+                    ..sample(32.0, (1.0 - carries / rate).max(0.0))
+                };
+                known.learn(now, seen);
+                if known.lasts(now) {
+                    known.note_lowered(rate);
+                }
+            }
+        };
+        learn(&mut known, RATE, 0.78 * RATE, 20);
+        learn(&mut known, 0.78 * RATE, 0.78 * RATE, 100);
+        learn(&mut known, 0.78 * RATE, 0.1 * RATE, 12);
+        learn(&mut known, 0.2 * RATE, 0.1 * RATE, 12);
+        assert!(known.usual() < 0.2, "{known:?}");
     }
 
     #[test]
