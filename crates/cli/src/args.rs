@@ -482,18 +482,16 @@ pub fn parsed() -> Args {
     Args::try_parse().unwrap_or_else(|error| without_hidden(error).exit())
 }
 
-/// A wrong command line's error without the tip, if that names an option that is hidden.
+/// A wrong command line's error without the tip, if that names an option that no command shows.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let named = match error.get(ContextKind::SuggestedArg) {
         Some(ContextValue::String(named)) => named.trim_start_matches('-').to_owned(),
         _ => return error,
     };
-    let is_it = |arg: &Arg| arg.is_hide_set() && arg.get_long() == Some(&named);
+    let shows = |arg: &Arg| !arg.is_hide_set() && arg.get_long() == Some(&named);
     let command = Args::command();
-    if command
-        .get_subcommands()
-        .any(|c| c.get_arguments().any(is_it))
-    {
+    let mut commands = command.get_subcommands();
+    if !commands.any(|command| command.get_arguments().any(shows)) {
         error.remove(ContextKind::SuggestedArg);
     }
     error
@@ -518,5 +516,7 @@ mod tests {
         let hidden = told("send", "--inject-corruptio");
         assert!(!hidden.contains("inject-corruption"), "{hidden}");
         assert!(told("send", "--inject-los").contains("--inject-loss"));
+        // `serve` hides this one.
+        assert!(told("send", "--file-timeou").contains("--file-timeout"));
     }
 }

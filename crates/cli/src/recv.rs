@@ -316,6 +316,8 @@ fn say(out: &mut Output, event: &RecvEvent) {
         RecvEvent::Joined { packs, lacking } => out.say(&format!(
             "Joined the transfer, which runs already; {lacking} of {packs} packs come again"
         )),
+        // Everything is here, and is being stored.
+        RecvEvent::Progress { placed, len, .. } if Some(*placed) == *len => {}
         RecvEvent::Progress {
             seconds,
             placed,

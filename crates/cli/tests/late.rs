@@ -131,7 +131,7 @@ fn a_file_that_has_changed_fails_for_late_receivers_alone() {
     assert_eq!(late["state"], "failed");
     let why = late["reason"].as_str().unwrap();
     assert!(
-        why.contains("it lacks 2 files") && why.contains("a0"),
+        why.contains("it lacks 3 files") && why.contains("a0"),
         "{why}"
     );
     let summary = sent.one("summary");

@@ -262,7 +262,10 @@ impl SourceSet {
         let entries = (0..).zip(self.manifest.entries());
         let files = entries.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
         let paths = files.map(|(number, _)| self.path(number));
-        paths.filter(|path| sys::access(path, Access::READ_OK) == Err(Errno::ACCESS))
+        // With the rights that count when a file is opened, capabilities among them.
+        let access =
+            |path: &PathBuf| sys::accessat(sys::CWD, path, Access::READ_OK, sys::AtFlags::EACCESS);
+        paths.filter(move |path| access(path) == Err(Errno::ACCESS))
     }
 
     /// Tells of files that this process may not read, and that nobody gets for that reason.

@@ -395,12 +395,13 @@ impl SenderSession<'_> {
 
     /// Ends the transfer for a receiver that has proven all but files that it could not get.
     pub(super) fn complete_but_for(&mut self, at: usize) {
-        let member = &self.admission.members[at];
-        let first = member.lost.first().map(|file| self.set.path(*file));
+        let lost = &self.admission.members[at].lost;
+        let first = lost.first().map(|file| self.set.path(*file));
         let name = first.as_deref().and_then(Path::file_name);
+        let with_copies = lost.iter().map(|file| self.failures(*file, "").len());
         let reason = format!(
             "it lacks {} files that had changed when they were to be sent to it, such as {}",
-            member.lost.len(),
+            with_copies.sum::<usize>(),
             name.unwrap_or_default().display()
         );
         let reason = (self.options.net.wording)(&escaped(&reason));

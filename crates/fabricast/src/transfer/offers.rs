@@ -93,13 +93,16 @@ impl Offers {
         };
         let stays = before.iter().filter(|peer| self.contains(**peer));
         let mut of: Vec<PeerKey> = stays.copied().collect();
+        if times == ToReceiver::PEERS_TIMES || of.len() == ToReceiver::PEERS_MAX {
+            return None;
+        }
         let is_new = |offer: &&Offer| offer.peer != late && !of.contains(&offer.peer);
         let mut others: Vec<&Offer> = self.all.iter().filter(is_new).collect();
         others.sort_by_cached_key(|offer| (!offer.is_whole, self.known_by(offer.peer)));
         let others = others.iter().map(|offer| offer.peer);
         let room = ToReceiver::PEERS_MAX - of.len();
         of.extend(others.take(room));
-        if of == before || times == ToReceiver::PEERS_TIMES {
+        if of == before {
             return None;
         }
         let serving = |peer: &PeerKey| self.all.iter().find(|offer| offer.peer == *peer);
