@@ -49,8 +49,8 @@ fn end(sender: Run, runs: Vec<(String, Run)>, feed: &Path, dir: &Scratch, names:
     sender.end().expect(0);
 }
 
-/// Four hosts follow a feed on a network that loses datagrams. The feed sends
-/// once what they all lack, and to a later one alone what only that one lacks.
+/// Four hosts follow a feed on a network that loses datagrams. What they all lack, the feed sends
+/// once. What only a later one lacks, it sends to that one alone.
 #[test]
 fn a_feed_sends_once_to_all_that_lack_it() {
     let Some(cluster) = Cluster::up(4, &["--rate", "200mbit"]) else {

@@ -206,7 +206,8 @@ fn guest(at: &str, shows: &Value) -> Peer {
     guest
 }
 
-/// A late receiver that still asks others is told who else serves by then, and who is gone.
+/// The sender tells a late receiver that still asks others who else serves by then, and who is
+/// gone.
 #[test]
 fn a_late_receiver_is_told_who_comes_and_who_goes() {
     let mut begun = Begun::new();

@@ -279,8 +279,8 @@ fn short_and_long_entries_have_places_of_their_own() {
     std::fs::remove_dir_all(&args.dir).unwrap();
 }
 
-/// No more transfers are chosen for a follower than it has places. One of which it is yet to be
-/// told has a place, until it has had the time to take part.
+/// The feed chooses no more transfers for a follower than the follower has places. A transfer that
+/// the feed has not told it of takes a place, too, until the follower had the time to take part.
 #[test]
 fn a_follower_with_one_place_is_chosen_for_one_transfer() {
     let args = parsed("places");

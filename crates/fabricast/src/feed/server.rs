@@ -35,8 +35,8 @@ const EARLY_MAX: u32 = 64;
 /// How often it may do so for each publication that it was told of: when that has ended for it, and
 /// when it wants again what has failed.
 const EARLY_EACH: u32 = 2;
-/// Most messages in which a follower says what it wants: as many as the runs need if
-/// it wants every other entry of the largest catalogue.
+/// Most messages in which a follower says what it wants: as many as the runs need if it wants every
+/// other entry of the largest catalogue.
 const PARTS_MAX: usize = Catalogue::ENTRIES_MAX.div_ceil(2).div_ceil(RUNS_MAX);
 
 /// Names a follower as long as its connection lasts.
@@ -284,8 +284,8 @@ impl FeedServer {
         self.peers.len()
     }
 
-    /// Number of followers in each state, of which `receivers` take part in transfers: others may
-    /// say so, and have not come.
+    /// Number of followers in each state. `receivers`: how many take part in transfers. Followers
+    /// beyond that which say that they take part count as waiting.
     pub fn counts(&self, receivers: usize) -> Counts {
         let mut counts = Counts::default();
         for peer in self.peers.values().filter(|peer| peer.is_follower()) {

@@ -23,7 +23,7 @@ struct Told {
     times: usize,
 }
 
-/// All receivers that serve and are there, and which late ones know of which.
+/// The receivers that serve now, and to which late receivers the sender has named each of them.
 #[derive(Default)]
 pub struct Offers {
     all: Vec<Offer>,

@@ -1,4 +1,4 @@
-//! The share of new packets that one receiver loses: of late, and as a rule.
+//! The share of new packets that do not reach one receiver: of late, and as a rule.
 //!
 //! Only loss far above the usual one tells that a path is too fast. What is usual is learnt, and
 //! may be learnt wrongly: the first packets were lucky, or the path has changed. So the sender
