@@ -6,29 +6,16 @@ mod common;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use common::tree::{described, send, tree};
+use common::tree::{check, described, long_tree, send};
 use common::{End, Run, Scratch};
 use rustix::process::Signal;
 
-/// Bytes of the long file of the set. What is lost are some packs of 4 MiB, whatever the set.
-const LONG: usize = 180_000_000;
 /// At this rate the set takes about 4 s, and a receiver on a busy machine keeps up with it.
 const RATE: [&str; 2] = ["--rate", "45MB/s"];
 
 /// A receiver that does not wait for the disk: these tests write much, and all wait for the same.
 fn recv(address: &str, name: &str, dest: &Path) -> Run {
     common::tree::recv(address, name, dest, &["--no-sync"])
-}
-
-/// A tree with everything that a tree may have, and long files: 186 MB.
-fn long_tree(dir: &Scratch) -> PathBuf {
-    let top = tree(dir);
-    std::fs::rename(dir.file("long", LONG), top.join("long")).unwrap();
-    for i in 0..30 {
-        let name = format!("small-{i}");
-        std::fs::rename(dir.file(&name, 100_000 + i), top.join(name)).unwrap();
-    }
-    top
 }
 
 /// Bytes of the set that a process has received when it has come this far.
@@ -41,13 +28,6 @@ fn placed(run: &mut Run, percent: u64) -> u64 {
 fn received(end: &End, sent: &End) -> u64 {
     let size = &sent.one("starting")["chunk"];
     end.one("done")["tally"]["received"].as_u64().unwrap() * size.as_u64().unwrap()
-}
-
-/// The tree is whole, and nothing else is left.
-fn check(top: &Path, dest: &Path) {
-    assert_eq!(described(&dest.join("tree")), described(top));
-    let names: Vec<_> = std::fs::read_dir(dest).unwrap().collect();
-    assert_eq!(names.len(), 1, "{names:?}");
 }
 
 /// A receiver is killed, its sender ends, and both are started again: what the receiver has does

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 
-use super::{BOUND, End, Run, Scratch, same};
+use super::{AT_ONCE, End, Run, Scratch, same};
 
 /// The command under test.
 pub const FABRICAST: &str = env!("CARGO_BIN_EXE_fabricast");
@@ -152,8 +152,8 @@ pub fn words(pid: Pid) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-/// Waits until the process of a descriptor has ended; false if that takes too long.
+/// Waits a moment until the process of a descriptor has ended; false if it has not.
 pub fn is_ended(process: &OwnedFd) -> bool {
     let mut ended = [PollFd::new(process, PollFlags::IN)];
-    poll(&mut ended, Some(&BOUND.try_into().unwrap())) == Ok(1)
+    poll(&mut ended, Some(&AT_ONCE.try_into().unwrap())) == Ok(1)
 }

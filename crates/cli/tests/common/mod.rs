@@ -297,6 +297,15 @@ impl Run {
         self.pid
     }
 
+    /// Largest memory that the process has had so far, in bytes.
+    pub fn memory(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid.as_raw_nonzero());
+        let status = std::fs::read_to_string(path).unwrap();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = most.unwrap().trim().trim_end_matches(" kB");
+        kib.parse::<u64>().unwrap() * 1024
+    }
+
     /// Waits for the process to end.
     pub fn end(self) -> End {
         self.end_within(BOUND)

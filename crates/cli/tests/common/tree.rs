@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{Run, Scratch};
 
@@ -66,7 +66,7 @@ fn blake3_of(path: &Path) -> u64 {
 }
 
 /// A tree with everything that a tree may have.
-pub fn tree(dir: &Scratch) -> std::path::PathBuf {
+pub fn tree(dir: &Scratch) -> PathBuf {
     let top = dir.path("tree");
     std::fs::create_dir_all(top.join("deep/er")).unwrap();
     std::fs::create_dir(top.join("empty")).unwrap();
@@ -93,4 +93,27 @@ pub fn tree(dir: &Scratch) -> std::path::PathBuf {
     }
     mode("deep/er", 0o555);
     top
+}
+
+/// Bytes of the long file of [`long_tree`]. What a killed receiver loses are some packs of 4 MiB,
+/// whatever the set.
+const LONG: usize = 180_000_000;
+
+/// A tree with everything that a tree may have, and long files: 186 MB.
+pub fn long_tree(dir: &Scratch) -> PathBuf {
+    let top = tree(dir);
+    std::fs::rename(dir.file("long", LONG), top.join("long")).unwrap();
+    for i in 0..30 {
+        let name = format!("small-{i}");
+        std::fs::rename(dir.file(&name, 100_000 + i), top.join(name)).unwrap();
+    }
+    top
+}
+
+/// Checks that the tree is whole in this directory, and that nothing else is there.
+#[track_caller]
+pub fn check(top: &Path, dest: &Path) {
+    assert_eq!(described(&dest.join("tree")), described(top));
+    let names: Vec<_> = std::fs::read_dir(dest).unwrap().collect();
+    assert_eq!(names.len(), 1, "{names:?}");
 }

@@ -79,7 +79,7 @@ impl Cluster {
     }
 
     /// Like [`Cluster::recv`], with further options.
-    fn recv_with(&self, host: &str, dest: &Path, family: u8, options: &[&str]) -> Run {
+    pub fn recv_with(&self, host: &str, dest: &Path, family: u8, options: &[&str]) -> Run {
         let mut args = vec!["recv", dest.to_str().unwrap(), "--json", "--no-sync"];
         args.extend(["--as", host]);
         let address = (family != 0).then(|| self.address("h1", family));
@@ -130,6 +130,11 @@ impl Stat {
     /// Ethernet bytes that h1 has sent.
     pub fn root_bytes(&self) -> u64 {
         self.get("h1", "tx_bytes")
+    }
+
+    /// Ethernet bytes that have entered this host's port.
+    pub fn entered(&self, host: &str) -> u64 {
+        self.get(host, "rx_bytes")
     }
 
     pub fn root_packets(&self) -> u64 {
