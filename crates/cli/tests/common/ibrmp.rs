@@ -142,7 +142,7 @@ impl Sending {
     pub fn start(mut peer: Peer, files: u32, len: u64) -> Sending {
         let hello = peer.until("hello");
         peer.say(json!({
-            "say": "welcome", "version": 8, "session": 7, "node": 1, "name": "x", "len": len,
+            "say": "welcome", "version": 9, "session": 7, "node": 1, "name": "x", "len": len,
             "tops": files, "entries": files, "block": 1 << 20,
         }));
         peer.until("prepared");
@@ -176,7 +176,7 @@ impl Sending {
         let hash = Fingerprint::of(bytes).digest().to_hex().to_string();
         self.peer.say(json!({
             "say": "digest", "file": file, "hash": hash, "name": name, "mode": 0o640,
-            "mtime": 1_000_000_000, "mtime_ns": 7,
+            "mtime": 1_000_000_000, "mtime_ns": 7, "owner": [0, 0],
         }));
     }
 

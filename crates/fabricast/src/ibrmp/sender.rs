@@ -285,6 +285,7 @@ impl FileSender {
             mode: entry.mode,
             mtime: entry.mtime,
             mtime_ns: entry.mtime_ns,
+            owner: entry.owner,
         }
     }
 
