@@ -81,25 +81,35 @@ impl Peer {
         self.0.write_all(&bytes).unwrap();
     }
 
-    /// Receives the next message.
-    pub fn hear(&mut self) -> Value {
+    /// Receives the next frame: its kind, and its bytes.
+    pub fn raw(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 4];
         self.0.read_exact(&mut head).unwrap();
         let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
         let mut bytes = vec![0; len as usize];
         self.0.read_exact(&mut bytes).unwrap();
-        serde_json::from_slice(&bytes).unwrap()
+        (head[0], bytes)
+    }
+
+    /// Receives the next message.
+    pub fn hear(&mut self) -> Value {
+        serde_json::from_slice(&self.raw().1).unwrap()
     }
 
     /// Receives bytes that were requested.
     pub fn bulk(&mut self) -> Vec<u8> {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).unwrap();
-        assert_eq!(head[0], b'B');
-        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
-        let mut bytes = vec![0; len as usize];
-        self.0.read_exact(&mut bytes).unwrap();
+        let (kind, bytes) = self.raw();
+        assert_eq!(kind, b'B');
         bytes
+    }
+
+    /// Receives bytes that were requested, whatever is said before them.
+    pub fn until_bulk(&mut self) -> Vec<u8> {
+        loop {
+            if let (b'B', bytes) = self.raw() {
+                return bytes;
+            }
+        }
     }
 
     /// Sends bytes, as if they had been requested.

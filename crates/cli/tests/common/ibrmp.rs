@@ -1,6 +1,6 @@
 //! Hand-made ends of P3's protocol: a receiver against the real sender, and the reverse.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -77,12 +77,8 @@ impl Peer {
 
     /// Receives what comes next.
     pub fn come(&mut self) -> Came {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).unwrap();
-        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
-        let mut bytes = vec![0; len as usize];
-        self.0.read_exact(&mut bytes).unwrap();
-        match head[0] {
+        let (kind, bytes) = self.raw();
+        match kind {
             b'I' => {
                 let (frame, payload) = decode(&bytes).unwrap();
                 Came::Frame(frame, payload.to_vec())

@@ -59,6 +59,10 @@ fn text_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(cleaned(value.as_str().unwrap_or_default()))
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn cleaned(raw: &str) -> String {
     let harmless = raw.chars().filter(|c| harmless(*c));
     harmless.take(TEXT_MAX).collect()
@@ -418,6 +422,10 @@ pub enum ToSender {
         /// Whether more such messages follow.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         more: bool,
+        /// Without `more`: how many [`ToReceiver::Peers`] the receiver has got. If the sender has
+        /// sent another one, more such messages follow after all.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        told: u32,
     },
     /// The receiver has proven all packs of a stream before this number. The sender keeps packs of
     /// a stream until all receivers have proven them.
@@ -537,7 +545,8 @@ pub enum ToReceiver {
     /// See [`Join`].
     Join(Join),
     /// After [`ToReceiver::Join`]: receivers that may have what was announced before, in place of
-    /// those that were told before. At most [`ToReceiver::PEERS_TIMES`] times.
+    /// those that were told before. At most [`ToReceiver::PEERS_TIMES`] times. The receiver says
+    /// [`ToSender::Has`] again, also if it has done so without `more`.
     Peers {
         /// At most [`ToReceiver::PEERS_MAX`].
         peers: Vec<Serving>,
@@ -597,7 +606,7 @@ impl ToReceiver {
     /// Most receivers that serve whose addresses the sender tells a late one.
     pub const PEERS_MAX: usize = 4;
     /// How often the sender tells a late receiver of those that serve, at most.
-    pub const PEERS_TIMES: usize = 8;
+    pub const PEERS_TIMES: u32 = 8;
 }
 
 #[cfg(test)]
