@@ -45,6 +45,16 @@ pub fn steady(count: &'static str) -> Vec<&'static str> {
     args
 }
 
+/// Whether this user can make a mount namespace. If not, says that the test is skipped.
+pub fn may_mount() -> bool {
+    let trial = Command::new("unshare").args(["-m", "true"]).status();
+    let may = trial.is_ok_and(|status| status.success());
+    if !may {
+        eprintln!("skipped: this user cannot make a mount namespace");
+    }
+    may
+}
+
 /// A directory that is removed when the test ends.
 pub struct Scratch(PathBuf);
 
