@@ -8,6 +8,7 @@ pub mod feed;
 pub mod hosts;
 pub mod ibrmp;
 pub mod place;
+pub mod ssh;
 pub mod tree;
 
 use std::fs::File;
