@@ -348,6 +348,7 @@ fn a_silent_receiver_is_waited_for_once() {
     honest.end().expect(0);
     let sent = send.end().expect(4);
     assert_eq!(sent.result("silent")["state"], "dropped");
+    assert_eq!(sent.result("silent")["placed"], 0);
     assert_eq!(sent.result("honest")["state"], "verified");
     assert_eq!(sent.all("expired").count(), 1);
 }
