@@ -207,6 +207,7 @@ mod tests {
                 r#"{"say":"need","pack":1,"block":0,"pieces":[1,2,9]}"#.into(),
                 r#"{"say":"unanswered","node":4}"#.into(),
                 r#"{"say":"has","runs":[[0,3],[5,9]],"more":true}"#.into(),
+                r#"{"say":"has","runs":[],"told":2}"#.into(),
                 r#"{"say":"proven","packs":4}"#.into(),
                 r#"{"say":"working","done":1000}"#.into(),
                 format!(r#"{{"say":"verified",{counted},"proof":"{hash}"}}"#),

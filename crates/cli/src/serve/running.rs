@@ -17,7 +17,7 @@ use crate::background::Background;
 
 /// How long followers that have not said what they want can hold a publication back, after the
 /// first one wants something, and a transfer that was chosen for them, after its sender listens.
-/// So long a transfer holds their places, too: after its begin, and after its sender listens.
+/// A transfer also holds their places for so long, after its begin and after its sender listens.
 pub const GATHER: Duration = Duration::from_secs(1);
 
 /// How a transfer has ended.

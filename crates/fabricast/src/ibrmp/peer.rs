@@ -56,7 +56,8 @@ impl Peer {
         }
     }
 
-    /// Notes that a file is over for it, which has so many bytes: whether it `lacks` the file.
+    /// Notes that a file of `len` bytes is over for the receiver, and whether the receiver `lacks`
+    /// it.
     pub fn over(&mut self, file: FileId, len: u64, lacks: bool) {
         self.awaited.remove(&file);
         self.requested.remove(&file);

@@ -168,7 +168,8 @@ impl CatchingUp {
         }
     }
 
-    /// Goes on when the receiver says this. `more`: whether it asks receivers that serve now.
+    /// Has the receiver say this, and enter its next stage. `more`: whether it asks receivers that
+    /// serve from now on.
     fn said(&mut self, said: Vec<ToSender>, table: &PackTable, more: bool) -> Next {
         if more {
             self.stage = Stage::Asking;
@@ -176,15 +177,17 @@ impl CatchingUp {
         }
         self.stage = Stage::Inside;
         let is_first = !std::mem::replace(&mut self.has_joined, true);
-        let has = || {
-            let runs = table.runs(self.packs).into_iter();
-            runs.map(|run| run.1 - run.0).sum::<u32>()
-        };
-        let joined = is_first.then(|| RecvEvent::Joined {
+        Next::Has(said, is_first.then(|| self.joined(table)))
+    }
+
+    /// Tells the user that the sender sends again what is lacking.
+    fn joined(&self, table: &PackTable) -> RecvEvent {
+        let runs = table.runs(self.packs).into_iter();
+        let has: u32 = runs.map(|run| run.1 - run.0).sum();
+        RecvEvent::Joined {
             packs: self.packs,
-            lacking: self.packs - has(),
-        });
-        Next::Has(said, joined)
+            lacking: self.packs - has,
+        }
     }
 
     /// Says which packs the receiver has. `more`: whether it may say so of others.
