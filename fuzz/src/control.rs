@@ -151,7 +151,7 @@ mod tests {
             End::Receiver => vec![
                 r#"{"say":"authenticate","session":7,"nonce":"HASH"}"#.replace("HASH", &hash[..32]),
                 format!(
-                    r#"{{"say":"welcome","version":8,"session":7,"node":3,"name":"a b","len":9,
+                    r#"{{"say":"welcome","version":9,"session":7,"node":3,"name":"a b","len":9,
                         "tops":1,"entries":2,"manifest":"{hash}","block":1048576}}"#
                 ),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
@@ -170,7 +170,7 @@ mod tests {
                 r#"{"say":"channel","open":[1],"next":2,"slots":4,"messages":32,"batch":8}"#.into(),
                 format!(
                     r#"{{"say":"digest","file":1,"hash":"{hash}","name":"f","mode":420,"mtime":1,
-                        "mtime_ns":2}}"#
+                        "mtime_ns":2,"owner":[1000,100]}}"#
                 ),
                 r#"{"say":"last","file":3,"failed":[{"file":1,"name":"x"}]}"#.into(),
                 r#"{"say":"removed","reason":"slow"}"#.into(),
@@ -180,13 +180,13 @@ mod tests {
                 r#"{"say":"bye"}"#.into(),
             ],
             End::Feed => vec![
-                r#"{"say":"follow","version":8,"name":"h:/d"}"#.into(),
+                r#"{"say":"follow","version":9,"name":"h:/d"}"#.into(),
                 r#"{"say":"wants","catalogue":3,"answers":2,"receiving":[7],"places":1,
                     "runs":[[0,3],[5,9]],"more":true}"#
                     .into(),
             ],
             End::Follower => vec![
-                r#"{"say":"feed","version":8,"name":"a b"}"#.into(),
+                r#"{"say":"feed","version":9,"name":"a b"}"#.into(),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
                 format!(
                     r#"{{"say":"catalogue","number":3,"entries":[{{"name":"a","len":9,
@@ -195,7 +195,7 @@ mod tests {
                 r#"{"say":"publication","transfer":7,"port":4000,"runs":[[0,3]]}"#.into(),
             ],
             End::Sender => vec![
-                r#"{"say":"hello","version":8,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
+                r#"{"say":"hello","version":9,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
                     "datagram":1472,"window_bytes":4096}"#
                     .into(),
                 format!(r#"{{"say":"response","mac":"{hash}"}}"#),
@@ -207,6 +207,7 @@ mod tests {
                 r#"{"say":"need","pack":1,"block":0,"pieces":[1,2,9]}"#.into(),
                 r#"{"say":"unanswered","node":4}"#.into(),
                 r#"{"say":"has","runs":[[0,3],[5,9]],"more":true}"#.into(),
+                r#"{"say":"has","runs":[],"told":2}"#.into(),
                 r#"{"say":"proven","packs":4}"#.into(),
                 r#"{"say":"working","done":1000}"#.into(),
                 format!(r#"{{"say":"verified",{counted},"proof":"{hash}"}}"#),

@@ -5,14 +5,17 @@ mod common;
 mod net;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use common::hosts::{FABRICAST, Hosts, host};
-use common::{Run, same};
+use common::{Run, same, ssh};
 use net::Cluster;
 use serde_json::json;
 
+const CLUSTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/cluster/cluster");
+const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/slurm");
 const SLURM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testbed/slurm/slurm");
 const NODES: [&str; 3] = ["h2", "h3", "h4"];
 
@@ -30,6 +33,11 @@ struct Site {
 impl Site {
     /// `None`, with a printed reason, where Slurm or a cluster cannot run.
     fn up() -> Option<Site> {
+        Site::with(|_, _| Some(Vec::new()))
+    }
+
+    /// Like [`Site::up`], with the options that `prepare` has for Slurm. `None` if it has none.
+    fn with(prepare: impl FnOnce(&Cluster, &Hosts) -> Option<Vec<PathBuf>>) -> Option<Site> {
         let check = Command::new(SLURM).arg("check").output().unwrap();
         if !check.status.success() {
             let reason = String::from_utf8_lossy(&check.stdout);
@@ -41,6 +49,7 @@ impl Site {
         let slurm = hosts.dir.path("slurm");
         let mut up = Command::new(SLURM);
         up.args(["up", "--name", cluster.name()]).arg(&slurm);
+        up.args(prepare(&cluster, &hosts)?);
         let output = up.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let folder = hosts.dir.path("");
@@ -56,12 +65,25 @@ impl Site {
         })
     }
 
-    /// A job on all nodes that runs this program on h1.
-    fn job(&self, nodes: &str, program: &str) -> Command {
-        let mut command = self.cluster.exec("h1", "salloc");
-        command.args(["--quiet", "--nodelist", nodes, program]);
+    /// One of Slurm's commands, on h1.
+    fn slurm(&self, program: &str) -> Command {
+        let mut command = self.cluster.exec("h1", program);
         command.env("SLURM_CONF", self.slurm.join("slurm.conf"));
         command
+    }
+
+    /// A job on these nodes that runs this program on h1.
+    fn job(&self, nodes: &str, program: &str) -> Command {
+        let mut command = self.slurm("salloc");
+        command.args(["--quiet", "--nodelist", nodes, program]);
+        command
+    }
+
+    /// Runs a job with this comment to its end, whose only step is this program on all nodes.
+    fn step(&self, comment: &str, program: &Path) -> Output {
+        let mut command = self.slurm("srun");
+        command.args(["--quiet", "--nodelist", "h[2-4]", "--comment", comment]);
+        command.arg(program).output().unwrap()
     }
 
     fn copy(&self, source: &Path, dest: &str, args: &[&str]) -> Run {
@@ -74,10 +96,7 @@ impl Site {
 
     /// Runs one of Slurm's commands on h1. Returns its output.
     fn ask(&self, args: &[&str]) -> String {
-        let mut command = self.cluster.exec("h1", args[0]);
-        command.args(&args[1..]);
-        command.env("SLURM_CONF", self.slurm.join("slurm.conf"));
-        let output = command.output().unwrap();
+        let output = self.slurm(args[0]).args(&args[1..]).output().unwrap();
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
@@ -128,9 +147,9 @@ fn a_cancelled_job_leaves_nothing_running() {
 fn the_script_for_slurm_copies_to_the_node_of_its_job() {
     let Some(site) = Site::up() else { return };
     let source = site.hosts.dir.file("source", 100_000);
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/slurm/bcast");
+    let script = format!("{PACKAGING}/bcast");
     let dest = site.hosts.dir.path("h2").join("renamed");
-    let mut command = site.job("h2", script);
+    let mut command = site.job("h2", &script);
     command.args(["-f", "-p"]).arg(&source).arg(&dest);
     command.args(["--interface", "eth0", "--remote-fabricast"]);
     command.arg(&site.remote);
@@ -139,4 +158,66 @@ fn the_script_for_slurm_copies_to_the_node_of_its_job() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     same(&source, &dest);
+}
+
+/// The prolog that is an example, as it is and at the paths that it names, before each job. It
+/// reaches the nodes by a real ssh. The hosts share one file system, so that each node has its
+/// folder in the place of /var/lib/images.
+fn prolog(cluster: &Cluster, hosts: &Hosts) -> Option<Vec<PathBuf>> {
+    let dir = hosts.dir.path("").display().to_string();
+    fs::create_dir(hosts.dir.path("images")).unwrap();
+    fs::create_dir(hosts.dir.path("bin")).unwrap();
+    symlink(FABRICAST, hosts.dir.path("bin/fabricast")).unwrap();
+    let bin = format!("set -e\nmount --bind '{dir}bin' /usr/local/bin\n");
+    let at_node = format!(
+        "{bin}mount -t tmpfs none /var/lib\nmkdir /var/lib/images\n\
+         mount --bind '{dir}'\"$1\" /var/lib/images\nshift\nexec \"$@\"\n"
+    );
+    let at_node = hosts.script("at_node", &at_node);
+    let (name, at_node) = (cluster.name(), at_node.display());
+    let words = format!("{CLUSTER} --name {name} exec %h -- unshare -m {at_node} %h");
+    if !ssh::prepare(hosts, &NODES, &words) {
+        return None;
+    }
+    let at_controller = format!(
+        "{bin}mount --bind '{dir}ssh_config' /etc/ssh/ssh_config\n\
+         mount -t tmpfs none /srv\nmkdir /srv/images\nmount --bind '{dir}images' /srv/images\n\
+         mount -t tmpfs none /usr/libexec\nln -s '{PACKAGING}' /usr/libexec/fabricast\n\
+         exec '{PACKAGING}/prolog'\n"
+    );
+    let at_controller = hosts.script("at_controller", &at_controller);
+    let run = format!(
+        "exec unshare -m {} >>'{dir}prolog.log' 2>&1\n",
+        at_controller.display()
+    );
+    Some(vec!["--prolog".into(), hosts.script("prolog", &run)])
+}
+
+/// Before a job's first step its nodes have what the job's comment asks for.
+#[test]
+fn the_prolog_brings_what_a_job_asks_for() {
+    let Some(site) = Site::with(prolog) else {
+        return;
+    };
+    let image = site.hosts.dir.file("images/os", 8_000_000);
+    let dir = site.hosts.dir.path("");
+    let looks = format!(
+        "cmp '{}' '{}'\"$SLURMD_NODENAME/os\" && echo has it\n",
+        image.display(),
+        dir.display()
+    );
+    let looks = site.hosts.script("looks", &looks);
+    let output = site.step("bcast=os", &looks);
+    let log = || fs::read_to_string(dir.join("prolog.log"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "has it\n".repeat(3), "{output:?} {:?}", log());
+    // Other jobs run without it.
+    for comment in ["", "bcast=../os", "bcast=.os"] {
+        let output = site.step(comment, Path::new("true"));
+        assert!(output.status.success(), "{comment}: {output:?} {:?}", log());
+    }
+    // What is not there cannot be brought, and the job does not run.
+    let output = site.step("bcast=none", &looks);
+    assert!(!output.status.success(), "{output:?} {:?}", log());
+    assert!(output.stdout.is_empty(), "{output:?}");
 }

@@ -1,55 +1,22 @@
-//! `fabricast copy` by a real ssh and a real sshd with keys of their own. ssh starts the sshd
-//! itself, by its option ProxyCommand, so that nothing listens.
+//! `fabricast copy` by a real ssh and a real sshd with keys of their own.
 
 mod common;
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use common::hosts::{FABRICAST, Hosts, host, is_ended, words};
-use common::{Run, same};
+use common::{Run, same, ssh};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
-
-const SSHD: &str = "/usr/sbin/sshd";
-/// The folder that sshd wants if it runs as root.
-const EMPTY: &str = "/run/sshd";
 
 /// A host that ssh reaches by the name `good`. `None`, with a printed reason, without sshd.
 fn up() -> Option<Hosts> {
-    if !Path::new(SSHD).exists() {
-        println!("skipped: {SSHD} is not installed (openssh-server)");
+    let hosts = Hosts::new(&[]);
+    if !ssh::prepare(&hosts, &["good"], "") {
         return None;
     }
-    if rustix::process::geteuid().is_root() {
-        fs::create_dir_all(EMPTY).unwrap();
-    }
-    let hosts = Hosts::new(&[]);
-    let path = |name: &str| hosts.dir.path(name).display().to_string();
-    for key in ["host_key", "user_key"] {
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f", &path(key)])
-            .status();
-        assert!(made.unwrap().success());
-    }
-    let public = fs::read_to_string(path("host_key.pub")).unwrap();
-    fs::write(path("known_hosts"), format!("good {public}")).unwrap();
-    let server = format!(
-        "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\nPidFile none\n\
-         PermitRootLogin prohibit-password\nPasswordAuthentication no\n",
-        path("host_key"),
-        path("user_key.pub")
-    );
-    fs::write(path("sshd_config"), server).unwrap();
-    let client = format!(
-        "ProxyCommand {SSHD} -i -f {}\nIdentityFile {}\nIdentitiesOnly yes\n\
-         UserKnownHostsFile {}\nGlobalKnownHostsFile /dev/null\nStrictHostKeyChecking yes\n",
-        path("sshd_config"),
-        path("user_key"),
-        path("known_hosts")
-    );
-    fs::write(path("ssh_config"), client).unwrap();
-    let real = format!("exec /usr/bin/ssh -F '{}' \"$@\"\n", path("ssh_config"));
+    let config = hosts.dir.path("ssh_config");
+    let real = format!("exec /usr/bin/ssh -F '{}' \"$@\"\n", config.display());
     hosts.script("ssh", &real);
     Some(hosts)
 }

@@ -13,7 +13,7 @@ use common::feed::{
     until_entry,
 };
 use common::tree::send;
-use common::{End, Run, Scratch};
+use common::{End, Run, Scratch, may_mount};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -297,9 +297,7 @@ fn what_was_left_stays_while_a_transfer_runs() {
 /// space. It begins when that has ended.
 #[test]
 fn what_another_transfer_will_take_counts_as_taken() {
-    let may_mount = Command::new("unshare").args(["-m", "true"]).status();
-    if !may_mount.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: this user cannot make a mount namespace");
+    if !may_mount() {
         return;
     }
     let dir = Scratch::new();

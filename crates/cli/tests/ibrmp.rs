@@ -71,6 +71,35 @@ fn several_files_at_once_reach_all_receivers() {
     assert_eq!(messages["received"]["TRANSFER_DONE"], 15);
 }
 
+/// Only root can give files away; anybody else's are its own at both ends.
+#[test]
+fn a_file_keeps_its_owner_and_set_id_bits_only_on_request() {
+    let dir = Scratch::new();
+    let files = [("plain", 0o640), ("runs", 0o6755)].map(|(name, mode)| {
+        let file = dir.file(name, 1000);
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(12_345), Some(23_456)).unwrap();
+        }
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+        file
+    });
+    let (send, from) = start(&files[0], "2", &[files[1].to_str().unwrap()]);
+    let receivers = [("a", &["--privileged"][..], 0o7777), ("b", &[], 0o777)]
+        .map(|(name, args, kept)| (name, into(&dir, name, &from, args), kept));
+    for (receiver, run, kept) in receivers {
+        run.end().expect(0);
+        for file in &files {
+            let stored = dir.path(receiver).join(file.file_name().unwrap());
+            let [sent, stored] = [file, &stored].map(|path| path.metadata().unwrap());
+            let owner = |meta: &std::fs::Metadata| (meta.uid(), meta.gid());
+            assert_eq!(owner(&stored), owner(&sent), "{receiver} {file:?}");
+            let mode = stored.mode() & 0o7777;
+            assert_eq!(mode, sent.mode() & kept, "{receiver} {file:?}");
+        }
+    }
+    send.end().expect(0);
+}
+
 /// All seven types of messages are in the trace. A receiver that asks again and again for a file
 /// that is closed gets FILE_TIMEOUT once.
 #[test]
@@ -319,6 +348,7 @@ fn a_silent_receiver_is_waited_for_once() {
     honest.end().expect(0);
     let sent = send.end().expect(4);
     assert_eq!(sent.result("silent")["state"], "dropped");
+    assert_eq!(sent.result("silent")["placed"], 0);
     assert_eq!(sent.result("honest")["state"], "verified");
     assert_eq!(sent.all("expired").count(), 1);
 }

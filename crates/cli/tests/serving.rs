@@ -183,14 +183,20 @@ fn a_file_that_has_changed_since_is_not_given() {
     assert!(from_peers("late", &late, &sent) > 1 << 20);
 }
 
-/// A late receiver by hand that is told of those that serve, where the first of these is, and its
-/// ticket.
-fn told(address: &str) -> (Peer, String, Value) {
+/// A late receiver by hand that is ready.
+fn ready(address: &str) -> Peer {
     let mut peer = Peer::hello(address, "peer", able());
     peer.until("welcome");
     peer.say(json!({"say": "prepared"}));
     peer.until("start");
     peer.say(json!({"say": "ready"}));
+    peer
+}
+
+/// A late receiver by hand that is told of those that serve, where the first of these is, and its
+/// ticket.
+fn told(address: &str) -> (Peer, String, Value) {
+    let mut peer = ready(address);
     let told = peer.until("peers");
     let serving = &told["peers"][0];
     let at = serving["address"]["ip"].as_str().unwrap().to_owned();
@@ -228,6 +234,72 @@ fn a_late_receiver_is_told_who_comes_and_who_goes() {
     third.end().expect(0);
     begun.second.end().expect(0);
     begun.sender.end().expect(4);
+}
+
+/// One that has said all that it has is told of those that serve from then on. Then it may say
+/// more, until it has said again that this is all. What has crossed is not that.
+#[test]
+fn one_that_has_said_all_is_told_of_those_that_come_then() {
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    let (mut sender, address) = common::sender(&source, &steady("1"));
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share(60);
+    let mut peer = ready(&address);
+    let last = peer.until("join")["packs"].as_u64().unwrap() - 1;
+    let says = |runs: Value, more: bool, told: u32| -> Value {
+        json!({"say": "has", "runs": runs, "more": more, "told": told})
+    };
+    peer.say(says(json!([]), false, 0));
+    sender.until("catching_up", |e| e["receiver"] == "peer");
+    let second = receiver(&address, "second", &dir.path("second"), &["--serve"]);
+    let told = |peer: &mut Peer| peer.until("peers")["peers"].as_array().unwrap().len();
+    assert_eq!(told(&mut peer), 1);
+    peer.say(says(json!([]), false, 0));
+    peer.say(says(json!([[last, last + 1]]), true, 0));
+    peer.say(says(json!([]), false, 1));
+    peer.say(json!({"say": "need", "pack": 0, "list": true}));
+    assert!(!peer.until_bulk().is_empty());
+    let third = receiver(&address, "third", &dir.path("third"), &["--serve"]);
+    assert_eq!(told(&mut peer), 2);
+    peer.say(says(json!([]), false, 2));
+    peer.say(says(json!([]), false, 2));
+    let why = peer.until("removed")["reason"].to_string();
+    assert!(why.contains("out of turn"), "{why}");
+    first.end().expect(0);
+    second.end().expect(0);
+    third.end().expect(0);
+    let sent = sender.end().expect(4);
+    let told = sent.all("catching_up").filter(|e| e["receiver"] == "peer");
+    assert_eq!(told.count(), 1);
+}
+
+/// Nobody serves when a receiver comes late. Another one is killed, and serves when it is back,
+/// with what it had before.
+#[test]
+fn one_that_serves_later_gives_what_is_still_lacking() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 2 * SIZE);
+    let (mut sender, address) = send(&[&source], &["--rate", "8MB/s", "--min-receivers", "2"]);
+    let first = recv(&address, "first", &dir.path("first"), &[]);
+    let killed = recv(&address, "back", &dir.path("back"), &[]);
+    sender.until_share_of("slowest", 65);
+    let mut late = recv(&address, "late", &dir.path("late"), &[]);
+    late.until("joined", |_| true);
+    killed.signal(Signal::KILL);
+    killed.end();
+    let back = recv(&address, "back", &dir.path("back"), &["--serve"]);
+    let late = late.end().expect(0);
+    let back = back.end().expect(0);
+    first.end().expect(0);
+    let sent = sender.end().expect(0);
+    for name in ["first", "back", "late"] {
+        same(&source, &dir.path(name).join("source"));
+        assert_eq!(sent.result(name)["state"], "verified");
+    }
+    assert_eq!(late.all("joined").count(), 1, "{late:#?}");
+    assert!(from_peers("late", &late, &sent) > 1 << 20, "{sent:#?}");
+    assert_eq!(from_peers("back", &back, &sent), 0);
 }
 
 /// A sender can have a late receiver connect to others a few times, and no more.

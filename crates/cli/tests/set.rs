@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::control::{Peer, entry};
 use common::tree::{described, recv, send, tree};
-use common::{AT_ONCE, Run, Scratch, receiver};
+use common::{AT_ONCE, Run, Scratch, may_mount, receiver};
 use fabricast::object::manifest::{Kind, Manifest, TOP};
 use fabricast::object::pack::{Content, Pack, Piece};
 use serde_json::json;
@@ -108,6 +108,31 @@ fn identical_files_are_sent_once() {
     sender.end().expect(4);
     let end = run.end().expect(7);
     assert!(end.stderr.contains("--max-size"), "{}", end.stderr);
+}
+
+/// Before the manifest is here, the receiver knows of no copies, and what is sent fits.
+#[test]
+fn copies_that_do_not_fit_are_found_with_the_manifest() {
+    if !may_mount() {
+        return;
+    }
+    let dir = Scratch::new();
+    let (top, to) = (dir.path("top"), dir.path("to"));
+    std::fs::create_dir(&top).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    let file = dir.file("top/a", 3 << 20);
+    for name in ["b", "c", "d"] {
+        std::fs::copy(&file, top.join(name)).unwrap();
+    }
+    let (sender, address) = send(&[&top], &[]);
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs -o size=8m none \"$1\" && exec \"$0\" recv --json --reserve 0 \
+                  --dir \"$1\" --from \"$2\"";
+    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_fabricast")]);
+    command.arg(&to).arg(address);
+    let end = Run::spawn(command).end().expect(7);
+    assert!(end.stderr.contains("it has 12 MiB"), "{}", end.stderr);
+    sender.end().expect(4);
 }
 
 #[test]
@@ -478,13 +503,7 @@ fn what_is_not_sent_is_deleted_on_request_within_the_set_alone() {
 /// A file system that is mounted within the set is not entered.
 #[test]
 fn nothing_is_deleted_on_another_file_system() {
-    let mut unshare = Command::new("unshare");
-    if !unshare
-        .args(["-m", "true"])
-        .status()
-        .is_ok_and(|s| s.success())
-    {
-        eprintln!("skipped: this user cannot make a mount namespace");
+    if !may_mount() {
         return;
     }
     // A directory that is not in the set, and one that is.

@@ -373,8 +373,9 @@ fn read(folder: &Path) -> Result<Content, String> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Content::default()),
         Err(e) => return Err(e.to_string()),
     };
-    let content: Content =
-        serde_json::from_reader(io::Read::take(file, BYTES_MAX)).map_err(|e| e.to_string())?;
+    // Without a buffer each byte would be read by a system call of its own.
+    let file = io::BufReader::new(io::Read::take(file, BYTES_MAX));
+    let content: Content = serde_json::from_reader(file).map_err(|e| e.to_string())?;
     // What is removed must lie in the folder, whatever the file says.
     match content
         .entries

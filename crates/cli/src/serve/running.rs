@@ -17,6 +17,7 @@ use crate::background::Background;
 
 /// How long followers that have not said what they want can hold a publication back, after the
 /// first one wants something, and a transfer that was chosen for them, after its sender listens.
+/// A transfer also holds their places for so long, after its begin and after its sender listens.
 pub const GATHER: Duration = Duration::from_secs(1);
 
 /// How a transfer has ended.
@@ -114,10 +115,10 @@ impl Running {
     }
 
     /// Whether it waits for the followers that it was chosen for, also if they were told of another
-    /// one first.
+    /// one first. While its sender lists a large directory, followers take part in others.
     pub fn is_early(&self) -> bool {
-        self.listens
-            .is_none_or(|(_, since)| since.elapsed() < GATHER)
+        let since = self.listens.map_or(self.began, |(_, since)| since);
+        since.elapsed() < GATHER
     }
 
     /// Whether it was chosen for this follower, and still waits for it.

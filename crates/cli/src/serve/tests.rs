@@ -291,8 +291,18 @@ fn a_follower_with_one_place_is_chosen_for_one_transfer() {
     let key = world.want_with(1, 0, &[0, 1], &[]);
     assert_eq!(world.next(), [Some(vec![1]), Some(vec![0])]);
     let tell = world.sends(0, 1);
+    let now = Instant::now();
+    let (early, late) = (now + BOUND, now.checked_sub(GATHER).unwrap());
     world.short().running[0].chosen = vec![key];
+    world.short().running[0].began = early;
     assert_eq!(world.next(), [None, None]);
+    // It lists a large directory, and nobody can take part in it before its end.
+    world.short().running[0].began = late;
+    assert_eq!(world.next(), [None, Some(vec![0])]);
+    world.short().running[0].listens = Some((9, early));
+    assert_eq!(world.next(), [None, None]);
+    world.short().running[0].listens = None;
+    world.short().running[0].began = early;
     world.want_with(2, 0, &[0, 1], &[]);
     assert_eq!(world.next(), [None, Some(vec![0])]);
     // A transfer that it was not chosen for does not take the place, either.

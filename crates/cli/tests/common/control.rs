@@ -63,7 +63,7 @@ impl Peer {
     /// Like [`Peer::hello`], on a connection that is there already.
     pub fn greets(mut self, name: &str, others: Value) -> Peer {
         let mut hello = json!({
-            "say": "hello", "version": 8, "name": name, "address": ip("0.0.0.0:4000"),
+            "say": "hello", "version": 9, "name": name, "address": ip("0.0.0.0:4000"),
             "datagram": 1472, "window_bytes": 1u64 << 24,
         });
         for (key, value) in others.as_object().unwrap() {
@@ -81,25 +81,35 @@ impl Peer {
         self.0.write_all(&bytes).unwrap();
     }
 
-    /// Receives the next message.
-    pub fn hear(&mut self) -> Value {
+    /// Receives the next frame: its kind, and its bytes.
+    pub fn raw(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 4];
         self.0.read_exact(&mut head).unwrap();
         let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
         let mut bytes = vec![0; len as usize];
         self.0.read_exact(&mut bytes).unwrap();
-        serde_json::from_slice(&bytes).unwrap()
+        (head[0], bytes)
+    }
+
+    /// Receives the next message.
+    pub fn hear(&mut self) -> Value {
+        serde_json::from_slice(&self.raw().1).unwrap()
     }
 
     /// Receives bytes that were requested.
     pub fn bulk(&mut self) -> Vec<u8> {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).unwrap();
-        assert_eq!(head[0], b'B');
-        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
-        let mut bytes = vec![0; len as usize];
-        self.0.read_exact(&mut bytes).unwrap();
+        let (kind, bytes) = self.raw();
+        assert_eq!(kind, b'B');
         bytes
+    }
+
+    /// Receives bytes that were requested, whatever is said before them.
+    pub fn until_bulk(&mut self) -> Vec<u8> {
+        loop {
+            if let (b'B', bytes) = self.raw() {
+                return bytes;
+            }
+        }
     }
 
     /// Sends bytes, as if they had been requested.
@@ -154,7 +164,7 @@ impl Peer {
     /// As a sender: offers a set of one file or directory at the top.
     fn say_set(&mut self, name: &str, entries: u32, len: u64) {
         self.say(json!({
-            "say": "welcome", "version": 8, "session": 7, "node": 1, "name": name, "len": len,
+            "say": "welcome", "version": 9, "session": 7, "node": 1, "name": name, "len": len,
             "tops": 1, "entries": entries, "block": 1 << 20,
         }));
     }

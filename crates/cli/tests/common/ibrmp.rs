@@ -1,6 +1,6 @@
 //! Hand-made ends of P3's protocol: a receiver against the real sender, and the reverse.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -77,12 +77,8 @@ impl Peer {
 
     /// Receives what comes next.
     pub fn come(&mut self) -> Came {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).unwrap();
-        let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
-        let mut bytes = vec![0; len as usize];
-        self.0.read_exact(&mut bytes).unwrap();
-        match head[0] {
+        let (kind, bytes) = self.raw();
+        match kind {
             b'I' => {
                 let (frame, payload) = decode(&bytes).unwrap();
                 Came::Frame(frame, payload.to_vec())
@@ -142,7 +138,7 @@ impl Sending {
     pub fn start(mut peer: Peer, files: u32, len: u64) -> Sending {
         let hello = peer.until("hello");
         peer.say(json!({
-            "say": "welcome", "version": 8, "session": 7, "node": 1, "name": "x", "len": len,
+            "say": "welcome", "version": 9, "session": 7, "node": 1, "name": "x", "len": len,
             "tops": files, "entries": files, "block": 1 << 20,
         }));
         peer.until("prepared");
@@ -176,7 +172,7 @@ impl Sending {
         let hash = Fingerprint::of(bytes).digest().to_hex().to_string();
         self.peer.say(json!({
             "say": "digest", "file": file, "hash": hash, "name": name, "mode": 0o640,
-            "mtime": 1_000_000_000, "mtime_ns": 7,
+            "mtime": 1_000_000_000, "mtime_ns": 7, "owner": [0, 0],
         }));
     }
 

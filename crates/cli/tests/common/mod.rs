@@ -8,6 +8,7 @@ pub mod feed;
 pub mod hosts;
 pub mod ibrmp;
 pub mod place;
+pub mod ssh;
 pub mod tree;
 
 use std::fs::File;
@@ -43,6 +44,16 @@ pub fn steady(count: &'static str) -> Vec<&'static str> {
     let mut args = STEADY.to_vec();
     args.extend(["--min-receivers", count]);
     args
+}
+
+/// Whether this user can make a mount namespace. If not, says that the test is skipped.
+pub fn may_mount() -> bool {
+    let trial = Command::new("unshare").args(["-m", "true"]).status();
+    let may = trial.is_ok_and(|status| status.success());
+    if !may {
+        eprintln!("skipped: this user cannot make a mount namespace");
+    }
+    may
 }
 
 /// A directory that is removed when the test ends.
@@ -564,7 +575,7 @@ impl Announcing {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         SockRef::from(&socket).set_multicast_if_v4(&by).unwrap();
         let what = json!({
-            "fabricast": 8, "session": 5, "port": port, "name": name, "len": len,
+            "fabricast": 9, "session": 5, "port": port, "name": name, "len": len,
         });
         Announcing::saying(socket, what.to_string().into_bytes())
     }

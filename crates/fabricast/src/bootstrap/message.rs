@@ -43,7 +43,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -57,6 +57,10 @@ pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
 fn text_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let value = serde_json::Value::deserialize(from)?;
     Ok(cleaned(value.as_str().unwrap_or_default()))
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn cleaned(raw: &str) -> String {
@@ -223,6 +227,8 @@ pub struct Digest {
     pub mtime: i64,
     /// Nanoseconds of `mtime`.
     pub mtime_ns: u32,
+    /// Owner of the file: user and group.
+    pub owner: (u32, u32),
 }
 
 /// A file of P3's protocol that a receiver does not have.
@@ -416,6 +422,10 @@ pub enum ToSender {
         /// Whether more such messages follow.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         more: bool,
+        /// Without `more`: how many [`ToReceiver::Peers`] the receiver has got. If the sender has
+        /// sent another one, more such messages follow after all.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        told: u32,
     },
     /// The receiver has proven all packs of a stream before this number. The sender keeps packs of
     /// a stream until all receivers have proven them.
@@ -535,7 +545,8 @@ pub enum ToReceiver {
     /// See [`Join`].
     Join(Join),
     /// After [`ToReceiver::Join`]: receivers that may have what was announced before, in place of
-    /// those that were told before. At most [`ToReceiver::PEERS_TIMES`] times.
+    /// those that were told before. At most [`ToReceiver::PEERS_TIMES`] times. The receiver says
+    /// [`ToSender::Has`] again, also if it has done so without `more`.
     Peers {
         /// At most [`ToReceiver::PEERS_MAX`].
         peers: Vec<Serving>,
@@ -595,7 +606,7 @@ impl ToReceiver {
     /// Most receivers that serve whose addresses the sender tells a late one.
     pub const PEERS_MAX: usize = 4;
     /// How often the sender tells a late receiver of those that serve, at most.
-    pub const PEERS_TIMES: usize = 8;
+    pub const PEERS_TIMES: u32 = 8;
 }
 
 #[cfg(test)]
@@ -622,7 +633,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 8, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 9, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

@@ -17,6 +17,7 @@ mod mending;
 mod messages;
 mod offer;
 mod pace;
+mod peer;
 mod receiver;
 mod sender;
 mod sent;

@@ -497,6 +497,7 @@ impl FileReceiver {
                 len,
                 mode: digest.mode,
                 mtime: (digest.mtime, digest.mtime_ns),
+                owner: digest.owner,
             },
         };
         self.being_stored.insert(id, (path, len));

@@ -17,12 +17,14 @@ use fabricast_proto::{Dest, NodeId, Time};
 
 use super::fingerprint::Sections;
 use super::pace::{Pace, StandBack};
+use super::peer::Peer;
 use super::sent::OpenFile;
 use super::{ADDRESS, CREDITS, Fingerprint, Messages, OVERHEAD, SentFiles, files};
 use crate::bootstrap::message::{Channel, Digest, Lacking, Last, ToReceiver};
 use crate::bootstrap::{ChannelFrame, Payload, PeerKey, Rendezvous};
 use crate::error::Error;
 use crate::net::Net;
+use crate::object::manifest::Kind;
 use crate::object::{SourceSet, Unopened};
 use crate::text::escaped;
 use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
@@ -74,24 +76,6 @@ struct Unread {
     entry: u32,
     /// The file that was to open next then.
     next: FileId,
-}
-
-/// A receiver that has joined.
-struct Peer {
-    id: ReceiverId,
-    node: NodeId,
-    /// The first file that was opened after the receiver had joined.
-    next: FileId,
-    /// Number of files that were over then.
-    before: u64,
-    /// Files that the receiver is to have and has not said to have stored, or not to store.
-    awaited: BTreeSet<FileId>,
-    /// Bytes of the files that the receiver takes part in, as far as they have been multicast.
-    offered: u64,
-    /// Bytes that it has requested and not been sent.
-    lacking: u64,
-    /// Files that were closed before the receiver had them, or that it could not store.
-    lacks: BTreeSet<FileId>,
 }
 
 /// The sender of the files of a set.
@@ -212,16 +196,8 @@ impl FileSender {
     /// Admits a receiver, and opens its channel.
     pub fn join(&mut self, key: PeerKey, node: NodeId, rendezvous: &Rendezvous) {
         let joined = self.machine.join();
-        let peer = Peer {
-            id: joined.receiver,
-            node,
-            next: joined.next,
-            before: joined.next.0 - 1 - joined.open.len() as u64,
-            awaited: BTreeSet::new(),
-            offered: 0,
-            lacking: 0,
-            lacks: BTreeSet::new(),
-        };
+        let before = joined.next.0 - 1 - joined.open.len() as u64;
+        let peer = Peer::new(joined.receiver, node, joined.next, before);
         self.peers.insert(key, peer);
         self.keys.insert(joined.receiver, key);
         let channel = Channel {
@@ -253,7 +229,7 @@ impl FileSender {
             // What the machine refuses says nothing about losses.
             Frame::Message(message) => self.machine.channel(peer.id, message).map(|bytes| {
                 self.pace.requested(peer.node.0, bytes);
-                peer.lacking = peer.lacking.saturating_add(bytes).min(peer.offered);
+                peer.requests(message.file, bytes);
             }),
         };
         if let Err(error) = result {
@@ -285,6 +261,15 @@ impl FileSender {
             mode: entry.mode,
             mtime: entry.mtime,
             mtime_ns: entry.mtime_ns,
+            owner: entry.owner,
+        }
+    }
+
+    /// Length in bytes of a file that has been opened.
+    fn len_of(&self, file: FileId) -> u64 {
+        match self.set.manifest().entries()[self.entry(file) as usize].kind {
+            Kind::File(len) => len,
+            _ => 0,
         }
     }
 
@@ -309,7 +294,7 @@ impl FileSender {
             file: unread.file.map(|file| file.0),
             name: name(unread.entry),
         });
-        let lacking = peer.lacks.iter().map(|file| Lacking {
+        let lacking = peer.lacks().iter().map(|file| Lacking {
             file: Some(file.0),
             name: name(self.entry(*file)),
         });
@@ -325,27 +310,27 @@ impl FileSender {
     /// have been closed a moment before.
     pub fn stored(&mut self, key: PeerKey, file: u64, proof: &str) -> bool {
         let file = FileId(file);
-        let (Some(peer), Some(fingerprint)) =
-            (self.peers.get_mut(&key), self.fingerprints.get(&file))
-        else {
+        let Some(fingerprint) = self.fingerprints.get(&file) else {
             return false;
         };
-        peer.awaited.remove(&file);
-        peer.lacks.remove(&file);
+        let len = self.len_of(file);
+        let Some(peer) = self.peers.get_mut(&key) else {
+            return false;
+        };
+        peer.over(file, len, false);
         Fingerprint::is(&fingerprint.proof(peer.node), proof)
     }
 
     /// A receiver says that it will not have a file. Returns whether that was possible.
     pub fn unstored(&mut self, key: PeerKey, file: u64) -> bool {
         let is_known = (1..self.machine.next_file().0).contains(&file);
-        let Some(peer) = self.peers.get_mut(&key).filter(|_| is_known) else {
+        if !is_known {
             return false;
-        };
-        peer.awaited.remove(&FileId(file));
-        if !self.void.contains(&FileId(file)) {
-            peer.lacks.insert(FileId(file));
         }
-        true
+        let file = FileId(file);
+        let (len, lacks) = (self.len_of(file), !self.void.contains(&file));
+        let peer = self.peers.get_mut(&key);
+        peer.map(|peer| peer.over(file, len, lacks)).is_some()
     }
 
     /// Whether a receiver has said of each file that it takes part in that it has stored it, or
@@ -353,7 +338,7 @@ impl FileSender {
     pub fn has_all(&self, key: PeerKey) -> (bool, bool) {
         let peer = self.peers.get(&key);
         peer.map_or((true, false), |p| {
-            (p.awaited.is_empty(), p.lacks.is_empty())
+            (p.awaited.is_empty(), p.lacks().is_empty())
         })
     }
 
@@ -369,8 +354,7 @@ impl FileSender {
 
     /// Bytes that a receiver has of the files that have been multicast, as far as the sender knows.
     pub fn placed(&self, key: PeerKey) -> u64 {
-        let peer = self.peers.get(&key);
-        peer.map_or(0, |peer| peer.offered - peer.lacking)
+        self.peers.get(&key).map_or(0, Peer::placed)
     }
 
     /// The BLAKE3 hash of the hashes of all files, in the order of their numbers; `None` if not all
@@ -492,7 +476,9 @@ impl FileSender {
                 Frame::Ack(_) => (0, None),
             };
             if let Some(peer) = self.peers.get_mut(&key) {
-                peer.lacking = peer.lacking.saturating_sub(len.into());
+                if let Frame::Message(message) = &frame {
+                    peer.sent(message.file, len.into());
+                }
                 self.messages.sent(peer.node.0, &frame);
             }
             if len > 0 {
@@ -535,11 +521,7 @@ impl FileSender {
         let is_void = self.void.contains(&id);
         for key in &unfinished {
             if let Some(peer) = self.peers.get_mut(key) {
-                peer.awaited.remove(&id);
-                if !is_void {
-                    peer.lacks.insert(id);
-                }
-                peer.lacking = 0;
+                peer.over(id, file.len, !is_void);
             }
         }
         if !unfinished.is_empty() && self.has_ended(id) && !is_void {
@@ -579,9 +561,9 @@ impl FileSender {
         if let Some(open) = self.open.get(&file) {
             self.machine.abandon(open.fd, file);
         }
+        let len = self.len_of(file);
         for peer in self.peers.values_mut() {
-            peer.awaited.remove(&file);
-            peer.lacks.remove(&file);
+            peer.over(file, len, false);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::events::RecvEvent;
 use super::pack_table::{Pack as InTable, PackTable};
-use crate::bootstrap::message::{Need, ToSender};
+use crate::bootstrap::message::{Need, ToReceiver, ToSender};
 use crate::error::Error;
 use crate::object::manifest::PAGE_MAX;
 use crate::object::pack::{Header, Pack};
@@ -14,14 +14,16 @@ use crate::object::pack::{Header, Pack};
 enum Stage {
     /// It is no member of the group.
     Outside,
-    /// It has joined the group, and learns which packs were announced before: so many.
-    Listing(u32),
+    /// It has joined the group, and learns which packs were announced before.
+    Listing,
     /// It knows these packs, and fetches the manifest.
-    Fetching(u32),
+    Fetching,
     /// It has said what it has of these packs, and gets more of them from receivers that serve.
-    Asking(u32),
+    Asking,
     /// It has said what it has of them, or was there from the start.
     Inside,
+    /// It was inside, and was told of others that serve.
+    Told,
 }
 
 /// What a receiver does next to join.
@@ -34,13 +36,19 @@ pub enum Next {
     /// It says what it has so far. Receivers that serve may have what it lacks of the packs before
     /// this number.
     Ask(Vec<ToSender>, u32),
-    /// It says what it has, and tells its user.
-    Has(Vec<ToSender>, RecvEvent),
+    /// It says what it has, and tells its user if it has just joined.
+    Has(Vec<ToSender>, Option<RecvEvent>),
 }
 
 /// How far a receiver has come with what was announced before it joined.
 pub struct CatchingUp {
     stage: Stage,
+    /// Number of packs that were announced before it joined.
+    packs: u32,
+    /// Whether it came late or was demoted, and its user knows that it takes part.
+    has_joined: bool,
+    /// How often the sender has told of receivers that serve.
+    told: u32,
     /// Whether a list was requested that has not come.
     lists: bool,
     has_manifest: bool,
@@ -56,6 +64,9 @@ impl CatchingUp {
                 true => Stage::Outside,
                 false => Stage::Inside,
             },
+            packs: 0,
+            has_joined: false,
+            told: 0,
             lists: false,
             has_manifest,
             pages: 0,
@@ -65,11 +76,23 @@ impl CatchingUp {
     /// Notes that the receiver was demoted, and is no member of the group any more.
     pub fn leave(&mut self) {
         self.stage = Stage::Outside;
+        self.has_joined = false;
     }
 
     /// Notes that the receiver is a member of the group now. `packs` were announced before.
     pub fn join(&mut self, packs: u32) {
-        self.stage = Stage::Listing(packs);
+        (self.stage, self.packs) = (Stage::Listing, packs);
+    }
+
+    /// Notes that the sender tells of receivers that serve: the receiver says once more what it
+    /// has, also if it has said that. False if the sender may not tell it of any, or of no more.
+    pub fn told(&mut self) -> bool {
+        self.told += 1;
+        if self.stage == Stage::Inside && self.has_joined {
+            self.stage = Stage::Told;
+        }
+        let may = !matches!(self.stage, Stage::Outside | Stage::Inside);
+        may && self.told <= ToReceiver::PEERS_TIMES
     }
 
     /// Whether the receiver is no member of the group.
@@ -84,7 +107,7 @@ impl CatchingUp {
 
     /// Whether the receiver gets packs from receivers that serve.
     pub fn asks_peers(&self) -> bool {
-        matches!(self.stage, Stage::Asking(_))
+        self.stage == Stage::Asking
     }
 
     /// Whether the sender's next answer is a list.
@@ -110,7 +133,7 @@ impl CatchingUp {
         is_repairing: bool,
         has_peers: bool,
     ) -> Result<Option<Next>, Error> {
-        if let Stage::Listing(packs) = self.stage {
+        if self.stage == Stage::Listing {
             match table.unlisted() {
                 Some(_) if self.lists || is_repairing => return Ok(None),
                 Some(pack) => {
@@ -121,32 +144,66 @@ impl CatchingUp {
                         ..Need::default()
                     })));
                 }
-                None => self.stage = Stage::Fetching(packs),
+                None => self.stage = Stage::Fetching,
             }
         }
         match self.stage {
-            Stage::Fetching(packs) if self.has_manifest || packs == 0 => {
-                let said = has(table, packs, has_peers);
-                let next = match has_peers {
-                    true => (Stage::Asking(packs), Next::Ask(said, packs)),
-                    false => (Stage::Inside, Next::Has(said, joined(table, packs))),
-                };
-                self.stage = next.0;
-                Ok(Some(next.1))
+            Stage::Fetching if self.has_manifest || self.packs == 0 => {
+                let said = self.has(table, has_peers);
+                Ok(Some(self.said(said, table, has_peers)))
             }
+            Stage::Told if has_peers => Ok(Some(self.said(Vec::new(), table, true))),
             // What peers gave, it said when that came.
-            Stage::Asking(packs) if !has_peers => {
-                self.stage = Stage::Inside;
+            Stage::Asking | Stage::Told if !has_peers => {
                 let nothing = ToSender::Has {
                     runs: Vec::new(),
                     more: false,
+                    told: self.told,
                 };
-                Ok(Some(Next::Has(vec![nothing], joined(table, packs))))
+                Ok(Some(self.said(vec![nothing], table, false)))
             }
-            Stage::Fetching(packs) if self.pages < packs => self.page(table),
+            Stage::Fetching if self.pages < self.packs => self.page(table),
             // The next pages come with the stream.
             _ => Ok(None),
         }
+    }
+
+    /// Has the receiver say this, and enter its next stage. `more`: whether it asks receivers that
+    /// serve from now on.
+    fn said(&mut self, said: Vec<ToSender>, table: &PackTable, more: bool) -> Next {
+        if more {
+            self.stage = Stage::Asking;
+            return Next::Ask(said, self.packs);
+        }
+        self.stage = Stage::Inside;
+        let is_first = !std::mem::replace(&mut self.has_joined, true);
+        Next::Has(said, is_first.then(|| self.joined(table)))
+    }
+
+    /// Tells the user that the sender sends again what is lacking.
+    fn joined(&self, table: &PackTable) -> RecvEvent {
+        let runs = table.runs(self.packs).into_iter();
+        let has: u32 = runs.map(|run| run.1 - run.0).sum();
+        RecvEvent::Joined {
+            packs: self.packs,
+            lacking: self.packs - has,
+        }
+    }
+
+    /// Says which packs the receiver has. `more`: whether it may say so of others.
+    fn has(&self, table: &PackTable, more: bool) -> Vec<ToSender> {
+        let runs = table.runs(self.packs);
+        let count = runs.len().div_ceil(ToSender::RUNS_MAX).max(1);
+        let message = |n: usize| {
+            let some = runs.iter().skip(n * ToSender::RUNS_MAX);
+            let more = more || n + 1 < count;
+            ToSender::Has {
+                runs: some.take(ToSender::RUNS_MAX).copied().collect(),
+                more,
+                told: if more { 0 } else { self.told },
+            }
+        };
+        (0..count).map(message).collect()
     }
 
     /// Fetches the next page of the manifest, when the one before is stored.
@@ -181,29 +238,6 @@ impl CatchingUp {
         };
         let hash = blake3::Hash::from(record.hash).to_hex().to_string();
         Ok(Some(Next::Page(number, pack, hash)))
-    }
-}
-
-/// Says which of the first `packs` packs a receiver has. `more`: whether it may say so of others.
-fn has(table: &PackTable, packs: u32, more: bool) -> Vec<ToSender> {
-    let runs = table.runs(packs);
-    let count = runs.len().div_ceil(ToSender::RUNS_MAX).max(1);
-    let message = |n: usize| {
-        let some = runs.iter().skip(n * ToSender::RUNS_MAX);
-        ToSender::Has {
-            runs: some.take(ToSender::RUNS_MAX).copied().collect(),
-            more: more || n + 1 < count,
-        }
-    };
-    (0..count).map(message).collect()
-}
-
-/// Tells the user that the sender sends again what is lacking of the first `packs` packs.
-fn joined(table: &PackTable, packs: u32) -> RecvEvent {
-    let has: u32 = table.runs(packs).iter().map(|run| run.1 - run.0).sum();
-    RecvEvent::Joined {
-        packs,
-        lacking: packs - has,
     }
 }
 
@@ -256,18 +290,20 @@ mod tests {
         let expected = ToSender::Has {
             runs: vec![(0, 2)],
             more: false,
+            told: 0,
         };
         assert_eq!(said, [expected]);
         let (packs, lacking) = (5, 3);
-        assert_eq!(event, RecvEvent::Joined { packs, lacking });
+        assert_eq!(event, Some(RecvEvent::Joined { packs, lacking }));
         assert!(late.is_inside() && late.next(&mut table, false, false).unwrap().is_none());
     }
 
     #[test]
     fn one_with_peers_says_at_last_that_there_is_no_more() {
         let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, true));
-        assert!(table.join(3));
+        assert!(table.join(3) && !late.told(), "it is outside");
         late.join(3);
+        assert!(late.told());
         assert_eq!(table.list(&records(0..3)), 3);
         table.set(0, InTable::Here);
         let more = |next: Option<Next>| match next {
@@ -277,6 +313,7 @@ mod tests {
         let first = ToSender::Has {
             runs: vec![(0, 1)],
             more: true,
+            told: 0,
         };
         assert_eq!(more(late.next(&mut table, false, true).unwrap()), [first]);
         assert!(late.next(&mut table, false, true).unwrap().is_none() && !late.is_inside());
@@ -284,11 +321,35 @@ mod tests {
         let Some(Next::Has(said, event)) = late.next(&mut table, false, false).unwrap() else {
             panic!("it says nothing at last");
         };
-        let (runs, more) = (Vec::new(), false);
-        assert_eq!(said, [ToSender::Has { runs, more }]);
+        let nothing = |told| {
+            let (runs, more) = (Vec::new(), false);
+            [ToSender::Has { runs, more, told }]
+        };
+        assert_eq!(said, nothing(2));
         let (packs, lacking) = (3, 1);
-        assert_eq!(event, RecvEvent::Joined { packs, lacking });
+        assert_eq!(event, Some(RecvEvent::Joined { packs, lacking }));
         assert!(late.is_inside());
+        // It is told of others, with which it does not begin from the start.
+        assert!(late.told() && !late.is_inside());
+        assert!(more(late.next(&mut table, false, true).unwrap()).is_empty());
+        assert!(late.asks_peers() && late.told());
+        // It knows no others, and answers all the same.
+        for told in [4, 5] {
+            let Some(Next::Has(said, None)) = late.next(&mut table, false, false).unwrap() else {
+                panic!("it says nothing, or has joined twice");
+            };
+            assert_eq!(said, nothing(told));
+            assert!(late.is_inside() && late.told());
+        }
+        late.leave();
+        assert!(!late.told(), "it is outside");
+        late.join(3);
+        assert!(late.told() && !late.told(), "it was told too often");
+    }
+
+    #[test]
+    fn one_that_is_there_from_the_start_is_told_of_nobody() {
+        assert!(!CatchingUp::new(false, false).told());
     }
 
     #[test]
@@ -302,18 +363,21 @@ mod tests {
         (0..packs)
             .step_by(2)
             .for_each(|n| table.set(n, InTable::Here));
-        let said = has(&table, packs, false);
-        let lens: Vec<(usize, bool)> = said
+        let late = CatchingUp {
+            packs,
+            told: 3,
+            ..CatchingUp::new(true, true)
+        };
+        let said = late.has(&table, false);
+        let lens: Vec<(usize, bool, u32)> = said
             .iter()
             .map(|message| match message {
-                ToSender::Has { runs, more } => (runs.len(), *more),
+                ToSender::Has { runs, more, told } => (runs.len(), *more, *told),
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(lens, [(ToSender::RUNS_MAX, true), (2, false)]);
-        let (runs, more) = (Vec::new(), false);
-        assert_eq!(has(&table, 0, false), [ToSender::Has { runs, more }]);
+        assert_eq!(lens, [(ToSender::RUNS_MAX, true, 0), (2, false, 3)]);
         let all_say_more = |message: &ToSender| matches!(message, ToSender::Has { more: true, .. });
-        assert!(has(&table, packs, true).iter().all(all_say_more));
+        assert!(late.has(&table, true).iter().all(all_say_more));
     }
 }

@@ -287,13 +287,15 @@ impl SenderSession<'_> {
 
     /// Tells a late receiver, which has just joined the group or knows others, of receivers that
     /// serve. After the stream it is told of none: the sender has time for it. While it was told of
-    /// any, nobody waits for what it says that it has.
+    /// any, nobody waits for what it says that it has. One that has said that already says it
+    /// again.
     fn tell_peers(&mut self, at: usize) {
         let member = &mut self.admission.members[at];
         if self.root.is_none()
             && self.packs.0 > 0
-            && let Some(peers) = self.offers.tell(member.peer)
+            && let Some(peers) = self.offers.tell(member.peer, !member.has_said)
         {
+            member.asks_again |= std::mem::take(&mut member.has_said);
             member.asked = peers.is_empty().then(Instant::now);
             let peer = member.peer;
             self.admission
@@ -302,22 +304,24 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Tells late receivers that have not said yet what they have if others serve than they know.
+    /// Tells late receivers that lack something, or have not said yet what they have, if others
+    /// serve than they know.
     pub(super) fn tell_peers_again(&mut self) {
         if !self.offers.take_change() {
             return;
         }
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
-            if member.active() && member.in_group() && !member.has_said {
+            if member.in_group() && !member.is_served() {
                 self.tell_peers(at);
             }
         }
     }
 
     /// Notes which packs a receiver has that were announced before it was admitted. False if it may
-    /// not say that.
-    pub(super) fn has(&mut self, at: usize, runs: &[(u32, u32)], more: bool) -> bool {
+    /// not say that. One that has not heard yet of all receivers that serve (it was `told` of them
+    /// so often) says more, whatever it has said.
+    pub(super) fn has(&mut self, at: usize, runs: &[(u32, u32)], told: Option<u32>) -> bool {
         let member = &mut self.admission.members[at];
         if member.has_said || member.place != Place::Member {
             return false;
@@ -325,14 +329,15 @@ impl SenderSession<'_> {
         if !runs.iter().all(|run| member.lacks.remove(run.0, run.1)) {
             return false;
         }
-        member.has_said = !more;
-        if !more {
-            member.asked = None;
-            let lacking = self.catch_up.lacking(&member.lacks);
-            (self.tell)(SendEvent::CatchingUp {
-                receiver: member.name(),
-                lacking,
-            });
+        if told == Some(self.offers.times(member.peer)) {
+            (member.has_said, member.asked) = (true, None);
+            if !std::mem::take(&mut member.asks_again) {
+                let lacking = self.catch_up.lacking(&member.lacks);
+                (self.tell)(SendEvent::CatchingUp {
+                    receiver: member.name(),
+                    lacking,
+                });
+            }
         }
         self.fresh = true;
         true

@@ -20,7 +20,7 @@ struct Offer {
 struct Told {
     /// Of whom, the last time.
     of: Vec<PeerKey>,
-    times: usize,
+    times: u32,
 }
 
 /// The receivers that serve now, and to which late receivers the sender has named each of them.
@@ -68,7 +68,14 @@ impl Offers {
     pub fn remove(&mut self, peer: PeerKey) {
         self.has_changed |= self.contains(peer);
         self.all.retain(|offer| offer.peer != peer);
-        self.told.remove(&peer);
+        if let Some(told) = self.told.get_mut(&peer) {
+            told.of.clear();
+        }
+    }
+
+    /// How often a late receiver was told of those that serve.
+    pub fn times(&self, late: PeerKey) -> u32 {
+        self.told.get(&late).map_or(0, |told| told.times)
     }
 
     /// Whether a receiver that serves has come or gone since this was asked last.
@@ -85,8 +92,9 @@ impl Offers {
     /// The receivers that the sender names to a late one: those that it has named already and that
     /// are still there, then others, first those that were there from the start, and among these
     /// those that the fewest know of. `None` if the late receiver knows that, or was told as often
-    /// as it may be.
-    pub fn tell(&mut self, late: PeerKey) -> Option<Vec<Serving>> {
+    /// as it may be. `is_asking`: whether it is connected to those that it knows. If it is not, it
+    /// need not know who is gone.
+    pub fn tell(&mut self, late: PeerKey, is_asking: bool) -> Option<Vec<Serving>> {
         let (before, times) = match self.told.get(&late) {
             Some(told) => (&told.of[..], told.times),
             None => (&[][..], 0),
@@ -101,8 +109,9 @@ impl Offers {
         others.sort_by_cached_key(|offer| (!offer.is_whole, self.known_by(offer.peer)));
         let others = others.iter().map(|offer| offer.peer);
         let room = ToReceiver::PEERS_MAX - of.len();
+        let staying = of.len();
         of.extend(others.take(room));
-        if of == before {
+        if of == before || !is_asking && of.len() == staying {
             return None;
         }
         let serving = |peer: &PeerKey| self.all.iter().find(|offer| offer.peer == *peer);
@@ -139,34 +148,60 @@ mod tests {
             })
             .collect()
         };
-        assert_eq!(ports(offers.tell(peer(1))), [2002, 2003, 2004, 2005]);
-        assert_eq!(ports(offers.tell(peer(9))), [2001, 2006, 2002, 2003]);
+        assert_eq!(ports(offers.tell(peer(1), true)), [2002, 2003, 2004, 2005]);
+        assert_eq!(ports(offers.tell(peer(9), true)), [2001, 2006, 2002, 2003]);
         assert!(offers.take_change() && !offers.take_change());
-        assert_eq!(offers.tell(peer(9)), None, "it knows that");
+        assert_eq!(offers.tell(peer(9), true), None, "it knows that");
         // One that is gone makes room for another, if there is one.
         offers.remove(peer(2));
         assert!(!offers.contains(peer(2)) && offers.take_change());
-        assert_eq!(ports(offers.tell(peer(9))), [2001, 2006, 2003, 2004]);
-        assert_eq!(ports(offers.tell(peer(1))), [2003, 2004, 2005, 2006]);
+        assert_eq!(ports(offers.tell(peer(9), true)), [2001, 2006, 2003, 2004]);
+        assert_eq!(ports(offers.tell(peer(1), true)), [2003, 2004, 2005, 2006]);
         // Nobody was told of one that came late itself, and still it comes last.
         assert!(offers.add(peer(7), offer(2007), false));
-        assert_eq!(ports(offers.tell(peer(8))), [2001, 2005, 2003, 2004]);
+        assert_eq!(ports(offers.tell(peer(8), true)), [2001, 2005, 2003, 2004]);
         offers.remove(peer(3));
         offers.remove(peer(4));
-        assert_eq!(ports(offers.tell(peer(8))), [2001, 2005, 2006, 2007]);
+        assert_eq!(ports(offers.tell(peer(8), true)), [2001, 2005, 2006, 2007]);
         offers.remove(peer(1));
-        assert_eq!(ports(offers.tell(peer(8))), [2005, 2006, 2007]);
+        assert_eq!(ports(offers.tell(peer(8), true)), [2005, 2006, 2007]);
         // It is told so, too, when nobody is left.
         (5..=7).for_each(|n| offers.remove(peer(n)));
-        assert_eq!(offers.tell(peer(8)), Some(Vec::new()));
-        assert_eq!(offers.tell(peer(8)), None);
+        assert_eq!(offers.tell(peer(8), true), Some(Vec::new()));
+        assert_eq!(offers.tell(peer(8), true), None);
         // A receiver that comes and goes all the time costs a late receiver a few messages.
         let mut told = 0;
         for n in 10..30 {
             assert!(offers.add(peer(n), offer(3000), true));
-            told += usize::from(offers.tell(peer(40)).is_some());
+            told += u32::from(offers.tell(peer(40), true).is_some());
             offers.remove(peer(n));
         }
         assert_eq!(told, ToReceiver::PEERS_TIMES);
+        assert_eq!(offers.times(peer(40)), told);
+    }
+
+    #[test]
+    fn one_that_asks_nobody_is_told_of_those_that_come() {
+        let mut offers = Offers::default();
+        let from: SocketAddr = "10.0.0.7:5000".parse().unwrap();
+        let peer = PeerKey::numbered;
+        let comes = |offers: &mut Offers, n| {
+            let ticket = Ticket::random().unwrap();
+            assert!(offers.add(peer(n), (from, 4000, ticket), true));
+        };
+        assert_eq!(
+            (offers.tell(peer(9), false), offers.times(peer(9))),
+            (None, 0)
+        );
+        comes(&mut offers, 1);
+        comes(&mut offers, 2);
+        assert_eq!(offers.tell(peer(9), false).unwrap().len(), 2);
+        offers.remove(peer(1));
+        assert_eq!(offers.tell(peer(9), false), None, "one is gone");
+        comes(&mut offers, 3);
+        assert_eq!(offers.tell(peer(9), false).unwrap().len(), 2);
+        // A demoted receiver was told as often as before.
+        offers.remove(peer(9));
+        assert_eq!(offers.times(peer(9)), 2);
     }
 }

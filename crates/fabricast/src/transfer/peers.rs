@@ -50,7 +50,9 @@ pub struct Peers {
     waker: Waker,
     /// What the sender has told of those that serve now.
     told: Vec<Serving>,
-    /// Whether packs are requested by now, so that this receiver is connected.
+    /// Of these, those that this receiver has not connected to yet.
+    new: Vec<Serving>,
+    /// Whether packs are requested now, so that this receiver is connected.
     is_asking: bool,
     /// Those that this receiver is connected to.
     all: Vec<Peer>,
@@ -87,6 +89,7 @@ impl Peers {
             local,
             waker: waker.clone(),
             told: Vec::new(),
+            new: Vec::new(),
             is_asking: false,
             all: Vec::new(),
             wanted: BTreeSet::new(),
@@ -99,11 +102,10 @@ impl Peers {
     /// those that are new, once something is wanted of them.
     pub fn tell(&mut self, told: &[Serving]) {
         let told = &told[..told.len().min(ToReceiver::PEERS_MAX)];
-        let new: Vec<Serving> = told
-            .iter()
-            .filter(|serving| !self.told.contains(serving))
-            .copied()
-            .collect();
+        self.new.retain(|serving| told.contains(serving));
+        let is_known = |serving: &&Serving| self.told.contains(serving);
+        self.new
+            .extend(told.iter().filter(|serving| !is_known(serving)));
         self.told = told.to_vec();
         if !self.is_asking {
             return;
@@ -111,11 +113,11 @@ impl Peers {
         let gone = self.all.extract_if(.., |peer| !told.contains(&peer.told));
         let requested = gone.filter_map(|peer| peer.requested);
         self.wanted.extend(requested.map(|(number, _)| number));
-        self.connect(&new);
-        self.again = (Instant::now(), AGAIN);
+        self.connect();
     }
 
-    fn connect(&mut self, to: &[Serving]) {
+    /// Connects to those that are new.
+    fn connect(&mut self) {
         let peer = |serving: &Serving| {
             let address = address(serving, self.local)?;
             let (throttle, waker) = (self.throttle.clone(), self.waker.clone());
@@ -128,19 +130,28 @@ impl Peers {
                 lacks: BTreeSet::new(),
             })
         };
-        let connected = to.iter().filter_map(peer);
+        let connected = self.new.iter().filter_map(peer);
         let connected: Vec<Peer> = connected.collect();
+        self.new.clear();
         self.all.extend(connected);
         // A sender may tell of one several times.
         self.all.truncate(ToReceiver::PEERS_MAX);
+        self.again = (Instant::now(), AGAIN);
     }
 
-    /// Notes what is lacking, and connects to those that serve: packs are requested from now on, so
-    /// no connection idles before.
+    /// Parts with those that this receiver is connected to. It asks none of these again.
+    pub fn leave(&mut self) {
+        self.is_asking = false;
+        self.all.clear();
+        self.wanted.clear();
+    }
+
+    /// Notes what is lacking, and connects to those that are new: packs are requested from now on,
+    /// so no connection idles before.
     pub fn want(&mut self, lacking: impl Iterator<Item = u32>) {
         self.wanted = lacking.collect();
         self.is_asking = true;
-        self.connect(&self.told.clone());
+        self.connect();
     }
 
     /// Notes how many packets of the stream have arrived, which must not become slower.
@@ -150,6 +161,9 @@ impl Peers {
 
     /// Whether nothing comes any more.
     pub fn is_done(&self) -> bool {
+        if !self.is_asking {
+            return self.new.is_empty();
+        }
         let is_over = self.wanted.is_empty() || self.again.1 == 0;
         let asked = |peer: &Peer| peer.lacks.len() <= LACKED_MAX;
         let is_idle = self.all.iter().all(|peer| peer.requested.is_none());
@@ -302,6 +316,38 @@ mod tests {
         peers.tell(&[c; 4]);
         peers.tell(&[c, a, a, a]);
         assert!(peers.all.len() <= ToReceiver::PEERS_MAX);
+        peers.tell(&[]);
+        assert!(peers.is_done());
+    }
+
+    /// What this receiver has asked for all that they have is not asked once more.
+    #[test]
+    fn those_that_come_later_are_asked_alone() {
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [a, b] = listeners.map(|listener| Serving {
+            address: listener.local_addr().unwrap().into(),
+            ticket: Ticket::random().unwrap(),
+        });
+        let local = a.address.ip().unwrap();
+        let mut peers = Peers::new(local, &Waker::new().unwrap());
+        assert!(peers.is_done(), "nobody serves");
+        peers.tell(&[a]);
+        assert!(!peers.is_done());
+        peers.want(0..4);
+        peers.leave();
+        assert!(peers.is_done() && peers.all.is_empty());
+        peers.tell(&[a]);
+        assert!(peers.is_done());
+        peers.tell(&[a, b]);
+        assert!(!peers.is_done());
+        peers.want(2..4);
+        let asked: Vec<_> = peers.all.iter().map(|peer| peer.told).collect();
+        assert_eq!(asked, [b]);
+        assert_eq!(peers.wanted.len(), 2);
+        // One that has gone before it was asked is not asked.
+        peers.leave();
+        peers.tell(&[]);
+        peers.tell(&[a]);
         peers.tell(&[]);
         assert!(peers.is_done());
     }

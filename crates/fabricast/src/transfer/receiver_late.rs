@@ -14,7 +14,7 @@ use super::receiver_errors::{refused, strange, strange_packs};
 use super::receiver_session::ReceiverSession;
 use super::storing::Proof;
 use super::{ADDRESS, ALL, ROOT};
-use crate::bootstrap::message::{Join, Serving, ToReceiver, ToSender};
+use crate::bootstrap::message::{Join, Serving, ToSender};
 use crate::error::Error;
 use crate::object::PackRecord;
 use crate::text::escaped;
@@ -75,12 +75,10 @@ impl ReceiverSession<'_> {
     /// announcement may be anybody: it could turn this receiver on third hosts. For the same reason
     /// any sender may tell of them a few times.
     pub(super) fn told_peers(&mut self, told: &[Serving]) -> Result<(), Error> {
-        self.peers_told += 1;
-        if self.catching_up.is_outside() || self.peers_told > ToReceiver::PEERS_TIMES {
+        if !self.catching_up.told() {
             return Err(strange());
         }
-        // It may have said already that it has nothing more to come from others.
-        if self.is_found || self.catching_up.is_inside() {
+        if self.is_found {
             return Ok(());
         }
         let local = self.control.local();
@@ -96,7 +94,7 @@ impl ReceiverSession<'_> {
     pub(super) fn catch_up(&mut self) -> Result<(), Error> {
         self.take_from_peers()?;
         let is_repairing = self.repair.is_some();
-        let has_peers = self.peers.is_some();
+        let has_peers = self.peers.as_ref().is_some_and(|peers| !peers.is_done());
         let next = self
             .catching_up
             .next(&mut self.packs, is_repairing, has_peers)?;
@@ -114,7 +112,7 @@ impl ReceiverSession<'_> {
                 }
             }
             Some(Next::Has(messages, event)) => {
-                (self.tell)(event);
+                event.into_iter().for_each(&mut *self.tell);
                 messages.iter().try_for_each(|has| self.say(has))?;
             }
         }
@@ -134,8 +132,8 @@ impl ReceiverSession<'_> {
                     self.statistics.peer_bytes += pack.bytes.len() as u64;
                     self.packs.set(number, pack_table::Pack::Coming);
                     self.storing.arrived(number, pack, Proof::Header(header));
-                    let (runs, more) = (vec![(number, number + 1)], true);
-                    self.say(&ToSender::Has { runs, more })?;
+                    let (runs, more, told) = (vec![(number, number + 1)], true, 0);
+                    self.say(&ToSender::Has { runs, more, told })?;
                 }
                 Come::Left(peer, reason) => {
                     let reason = escaped(&reason).into_owned();
@@ -151,7 +149,7 @@ impl ReceiverSession<'_> {
         if self.catching_up.asks_peers() {
             peers.request(&mut self.packs, self.store.room());
             if peers.is_done() {
-                return Ok(());
+                peers.leave();
             }
         }
         self.peers = Some(peers);

@@ -95,8 +95,6 @@ pub struct ReceiverSession<'a> {
     pub(super) end: Option<[u8; 32]>,
     /// The receivers that serve, from which this one gets packs that it lacks.
     pub(super) peers: Option<Peers>,
-    /// How often the sender has told of receivers that serve.
-    pub(super) peers_told: usize,
     /// The late receivers that this one serves, if its user wants that.
     serving: Option<Serving>,
     /// Whether the sender was found by its announcement, and may be anybody.
@@ -203,7 +201,6 @@ impl<'a> ReceiverSession<'a> {
             group: (start.group, false),
             end: None,
             peers: None,
-            peers_told: 0,
             serving,
             is_found,
             waker: waker.clone(),

@@ -209,6 +209,9 @@ pub struct Member {
     pub lost: BTreeSet<u32>,
     /// Whether it has said what it lacks.
     pub has_said: bool,
+    /// Whether it has said that before, and was told of others that serve since then. It gets
+    /// packs from these first, and says what it lacks after that.
+    pub asks_again: bool,
     /// Since when the sender waits for it to say that. One that was told of receivers that serve
     /// may get packs from these for as long as the stream runs: the sender waits for it from then
     /// on.
@@ -259,6 +262,7 @@ impl Member {
             lacks: Lacks::default(),
             lost: BTreeSet::new(),
             has_said: true,
+            asks_again: false,
             asked: None,
             proven: 0,
             unproven: None,

@@ -552,9 +552,9 @@ impl<'a> SenderSession<'a> {
                     (member.address, port, ticket),
                     member.part == Part::Whole,
                 ) => {}
-            (ToSender::Has { runs, more }, Stage::Receiving) => {
-                if !self.has(at, &runs, more) {
-                    let reason = ToSender::Has { runs, more }.out_of_turn();
+            (ToSender::Has { runs, more, told }, Stage::Receiving) => {
+                if !self.has(at, &runs, (!more).then_some(told)) {
+                    let reason = ToSender::Has { runs, more, told }.out_of_turn();
                     self.fail(at, State::Lost, exit::PEER_LOST, reason);
                 }
             }

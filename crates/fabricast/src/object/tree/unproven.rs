@@ -29,6 +29,8 @@ pub struct Metadata {
     pub mode: u16,
     /// When its bytes were changed, in seconds and nanoseconds since 1970.
     pub mtime: (i64, u32),
+    /// Its owner: user and group.
+    pub owner: (u32, u32),
 }
 
 /// A file that is being received, about which nothing is certain. It gets its name when it is
@@ -59,7 +61,7 @@ impl UnprovenFile {
             mode: 0,
             mtime: 0,
             mtime_ns: 0,
-            owner: (u32::MAX, u32::MAX), // nobody: no receiver gives the file away
+            owner: (u32::MAX, u32::MAX), // unknown until the file is proven
             attributes: BTreeMap::new(),
         })?;
         tree.starts.push(0);
@@ -103,7 +105,8 @@ impl UnprovenFile {
         }
     }
 
-    /// Flushes the file, and gives it its name, permissions and time. It is proven now.
+    /// Flushes the file, and gives it its name, permissions, time, and owner if this process is
+    /// root. It is proven now.
     ///
     /// # Errors
     /// The name cannot be used here, or is taken; or the system's.
@@ -120,6 +123,7 @@ impl UnprovenFile {
             mode: metadata.mode,
             mtime: metadata.mtime.0,
             mtime_ns: metadata.mtime.1,
+            owner: metadata.owner,
             ..tree.entry(ENTRY).clone()
         };
         tree.manifest = manifest_of(entry)?;
@@ -144,11 +148,12 @@ mod tests {
             len: 5,
             mode: 0o640,
             mtime: (1_000_000_000, 7),
+            owner: (12_345, 23_456),
         }
     }
 
     #[test]
-    fn a_file_gets_its_name_permissions_and_time_when_it_is_proven() {
+    fn a_file_gets_its_name_and_metadata_when_it_is_proven() {
         let dir = scratch();
         let mut file = UnprovenFile::new(Destination::new(dir.clone())).unwrap();
         // Bytes may come again, and what lies behind the end was never sent.
@@ -166,6 +171,12 @@ mod tests {
             (there.mtime(), there.mtime_nsec(), there.len()),
             (1_000_000_000, 7, 5)
         );
+        let user = rustix::process::geteuid();
+        if user.is_root() {
+            assert_eq!((there.uid(), there.gid()), metadata("f").owner);
+        } else {
+            assert_eq!(there.uid(), user.as_raw());
+        }
         std::fs::remove_dir_all(dir).unwrap();
     }
 
