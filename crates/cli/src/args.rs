@@ -30,7 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   fabricast send image.iso                 offer a file; prints the command for the receivers
   fabricast recv . --from 10.0.0.5         receive it on another host; works on many at once
-  fabricast copy image.iso node[1-8]:dir   start the receivers, too: from one terminal
+  fabricast copy image.iso 'node[1-8]:dir' start the receivers, too: from one terminal
   fabricast serve /srv/images              send what is put there to hosts that `recv --follow`
   fabricast demo                           try it on this machine alone: no root, no network
   fabricast run -- mpirun -n 8 ./program   serve an MPI program's broadcasts and barriers

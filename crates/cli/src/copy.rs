@@ -75,6 +75,13 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     fn new(args: &'a args::Copy, groups: &'a Groups) -> Result<Copy<'a>, Error> {
         sending::check_scheme(&args.how)?;
+        if args.how.dry_run && args.delete {
+            return Err(Error::Usage(
+                "`copy --dry-run` does not look at the hosts, so it cannot say what --delete \
+                 would delete there: run `fabricast recv --delete --dry-run` on one of them"
+                    .into(),
+            ));
+        }
         let (sources, target) = match args.paths.split_last() {
             Some((target, sources)) if !sources.is_empty() => (sources, target),
             _ => {
@@ -164,7 +171,11 @@ impl<'a> Copy<'a> {
             Ok(report) => Some(report),
             Err(failure) => failure.report.as_deref(),
         };
-        let hosts = outcomes.into_iter().map(|outcome| host(outcome, report));
+        let can_come = outcomes.iter().filter(|o| !o.has_failed()).count();
+        let is_in_vain = can_come < self.args.min_receivers as usize;
+        let hosts = outcomes
+            .into_iter()
+            .map(|outcome| host(outcome, report, is_in_vain));
         let hosts = hosts.collect();
         (result, hosts)
     }
@@ -306,8 +317,9 @@ fn check_descriptors(hosts: usize) -> Result<(), Error> {
     }
 }
 
-/// What has become of a host, by its launcher and by the sender's report.
-fn host(outcome: Outcome, report: Option<&SendReport>) -> Host {
+/// What has become of a host, by its launcher and by the sender's report. `is_in_vain`: so many
+/// others failed that the sender stopped waiting.
+fn host(outcome: Outcome, report: Option<&SendReport>, is_in_vain: bool) -> Host {
     let all = report.map_or(&[][..], |report| &report.receivers);
     let refused = report.map_or(&[][..], |report| &report.refused);
     let is_here = |r: &&transfer::ReceiverReport| r.receiver == outcome.host;
@@ -325,6 +337,9 @@ fn host(outcome: Outcome, report: Option<&SendReport>) -> Host {
     let reason = match (outcome.end, outcome.status) {
         (End::ByItself, Some(status)) if is_verified && status.success() => None,
         (End::ByItself, Some(status)) => Some(format!("its launcher {}{hint}", ending(status))),
+        (End::WithInput, _) if state.is_none() && is_in_vain => Some(
+            "no receiver had come from it when too few hosts were left (--min-receivers)".into(),
+        ),
         (End::WithInput, _) if state.is_none() => {
             Some("no receiver came from it in time (--start-timeout)".into())
         }

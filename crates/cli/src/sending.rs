@@ -297,8 +297,8 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
         SendEvent::Path { receiver, reach } if *reach == "unicast" => {
             if !matches!(how.reach, args::Reach::Unicast) {
                 out.say(&format!(
-                    "! multicast does not reach {receiver}: it is served by unicast (is there a \
-                     firewall, or a switch without an IGMP querier?)"
+                    "! multicast does not reach {receiver} now: unicast serves it (if that stays \
+                     so: is there a firewall, or a switch without an IGMP querier?)"
                 ));
             }
         }
@@ -324,9 +324,8 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
         SendEvent::Slow { receiver } => {
             let what = match options.slow_rule(receiver) {
                 Slow::Wait => "with --slow drop the transfer would go on without it",
-                Slow::Alive | Slow::Demote => {
-                    "it is dropped if this goes on; with --slow wait it would not be"
-                }
+                Slow::Alive => "it is dropped if this goes on; with --slow wait it would not be",
+                Slow::Demote => "if this goes on, it leaves the others and catches up after them",
                 Slow::Drop => "it is dropped",
             };
             out.say(&format!("! {receiver} keeps the others waiting ({what})"));

@@ -3,12 +3,13 @@
 use fabricast::setting;
 
 /// The library's name of each setting, and the option that sets it.
-const OPTIONS: [(&str, &str); 34] = [
+const OPTIONS: [(&str, &str); 35] = [
     (setting::ACCEPT, "--name"),
     (setting::COMPARES, "--no-compare"),
     (setting::DATAGRAM, "--datagram"),
     (setting::DELETE, "--delete"),
     (setting::ADMITTED_DATAGRAM, "--datagram-min"),
+    (setting::EXCLUDE, "--exclude"),
     (setting::FILES_AT_ONCE, "--files-at-once"),
     (setting::FOLLOW, "--follow"),
     (setting::FROM, "--from"),

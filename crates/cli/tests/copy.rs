@@ -135,6 +135,12 @@ fn a_host_that_cannot_be_reached_is_told_and_the_others_go_on() {
     let end = hosts.copy(&source, "a,b:", &few).end().expect(3);
     assert!(end.stderr.contains("--min-receivers"), "{}", end.stderr);
     assert_eq!(host(&end, "b")["code"], 255);
+
+    // The sender does not wait for others either, and does not say that they took too long.
+    hosts.behave("a", "exec cat >/dev/null");
+    let end = hosts.copy(&source, "a,b:", &few).end().expect(3);
+    let reason = host(&end, "a")["reason"].to_string();
+    assert!(reason.contains("too few hosts were left"), "{reason}");
     hosts.expect_none_left();
 }
 
@@ -597,6 +603,12 @@ fn what_cannot_be_copied_is_told_before_anything_starts() {
         (":", &[], 2, "$SLURM_JOB_NODELIST"),
         ("a:~/x", &[], 2, "'~'"),
         ("a:", &["--min-receivers", "2"], 2, "names 1 hosts"),
+        (
+            "a:",
+            &["--delete", "--dry-run"],
+            2,
+            "`fabricast recv --delete --dry-run`",
+        ),
         ("a:", &["--launch", "run"], 2, "{host}"),
         ("a:", &["--launch", "'run {host}"], 2, "not closed"),
         (

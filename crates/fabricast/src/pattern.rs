@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A pattern for a whole name. `*` matches any characters, `?` one character, `[a-c]` one of these
-/// and `[!a-c]` one that is none of these. Every other character matches itself.
+/// A pattern for a whole name, not for a path, so it has no `/`. `*` matches any characters, `?`
+/// one character, `[a-c]` one of these and `[!a-c]` one that is none of these. Every other
+/// character matches itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
     text: String,
@@ -63,6 +64,11 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Pattern, String> {
+        if text.contains('/') {
+            return Err(format!(
+                "{text:?}: a pattern is for names, and no name has a /"
+            ));
+        }
         let (mut parts, mut rest) = (Vec::new(), text.chars());
         while let Some(c) = rest.next() {
             parts.push(match c {
@@ -159,7 +165,7 @@ mod tests {
                 assert!(!p.matches(name), "{pattern} {name:?}");
             }
         }
-        for bad in ["", "a[b", "[", "[]", "[!]"] {
+        for bad in ["", "a[b", "[", "[]", "[!]", "a/", "a/b"] {
             assert!(bad.parse::<Pattern>().is_err(), "{bad}");
         }
     }

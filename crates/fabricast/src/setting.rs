@@ -19,6 +19,8 @@ pub const DATAGRAM: &str = "`NetOptions::datagram`";
 pub const ADMITTED_DATAGRAM: &str = "`SendOptions::datagram_min`";
 /// Name in messages of [`RecvOptions::delete`](crate::config::RecvOptions::delete).
 pub const DELETE: &str = "`RecvOptions::delete`";
+/// Name in messages of [`Selection::exclude`](crate::object::Selection::exclude).
+pub const EXCLUDE: &str = "`Selection::exclude`";
 /// Name in messages of [`SendOptions::files_at_once`](crate::config::SendOptions::files_at_once).
 pub const FILES_AT_ONCE: &str = "`SendOptions::files_at_once`";
 /// Name in messages of [`Follower`](crate::feed::Follower), which receives from a feed.
@@ -94,12 +96,13 @@ pub const JOB_SUBNET: &str = "`communicator::Options::subnet`";
 pub const JOB_GROUPS: &str = "`communicator::Options::groups`";
 
 /// All names of a transfer's settings.
-pub const ALL: [&str; 34] = [
+pub const ALL: [&str; 35] = [
     ACCEPT,
     COMPARES,
     DATAGRAM,
     DELETE,
     ADMITTED_DATAGRAM,
+    EXCLUDE,
     FILES_AT_ONCE,
     FOLLOW,
     FROM,

@@ -531,7 +531,7 @@ mod tests {
             (vec![special], "special is a FIFO"),
             (
                 vec![file.clone(), file],
-                "file cannot be sent: a name is taken twice",
+                "file cannot be sent: another source has this name",
             ),
         ];
         for (sources, why) in cases {

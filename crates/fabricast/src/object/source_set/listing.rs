@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::object::LEN_MAX;
 use crate::object::manifest::{Attributes, Entry, Kind, Manifest, Special};
 use crate::pattern::Pattern;
+use crate::setting::EXCLUDE;
 use crate::text::shown;
 
 /// What a file is that cannot be sent, if it cannot.
@@ -197,6 +198,11 @@ impl<'a> Listing<'a> {
                      sent",
                     shown(path)
                 ),
+                "a name is taken twice" => format!(
+                    "{} cannot be sent: another source has this name, too; send the directory in \
+                     which they lie, or one after the other",
+                    shown(path)
+                ),
                 why => format!("{} cannot be sent: {why}", shown(path)),
             };
             Error::Usage(why)
@@ -209,7 +215,10 @@ impl<'a> Listing<'a> {
 
     /// Adds what a directory holds, in the order of the names.
     fn add_all(&mut self, path: &Path, number: u32) -> Result<(), Error> {
-        let error = |path: &Path, e| Error::io(format!("reading {}", shown(path)), e);
+        let error = |path: &Path, e| {
+            let path = shown(path);
+            Error::io(format!("reading {path}, which {EXCLUDE} can leave out"), e)
+        };
         let entries = std::fs::read_dir(path).map_err(|e| error(path, e))?;
         let names: io::Result<Vec<_>> = entries.map(|e| Ok(e?.file_name())).collect();
         let mut names = names.map_err(|e| error(path, e))?;
