@@ -388,6 +388,7 @@ impl Following {
         }
         let options = RecvOptions {
             from: Some(sender.to_owned()),
+            is_there: true,
             dest: open.folder.clone(),
             into_directory: true,
             any_names: true,

@@ -16,6 +16,7 @@ use common::feed::{
 use common::tree::send;
 use common::{Run, Scratch};
 use fabricast::feed::Entry;
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// A follower records what has come, whatever the catalogue names. So it does not believe that it
@@ -53,6 +54,30 @@ fn what_has_come_is_recorded_and_not_what_the_catalogue_names() {
         fs::read(dir.path("to/feed/a")).unwrap(),
         fs::read(&sent).unwrap()
     );
+    ends(run);
+}
+
+/// A short transfer may have ended before a follower that was told of it connects.
+#[test]
+fn a_transfer_that_has_ended_is_not_waited_for() {
+    let dir = Scratch::new();
+    let source = dir.file("a", 1000);
+    let entry = described_entry(&source);
+    let mut feed = HandMade::new();
+    feed.offer(1, &[entry]);
+    let mut run = follow(&feed.address(), &dir.path("to"), &[]);
+    let (sender, address) = send(&[&source], &[]);
+    sender.signal(Signal::TERM);
+    sender.end();
+    feed.invite(&address);
+    let failed = run.until("publication_failed", |_| true);
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(reason.contains("does not listen any more"), "{reason}");
+    // It says what it wants again, and is told of another transfer.
+    let (sender, address) = send(&[&source], &[]);
+    feed.invite(&address);
+    until_entry(&mut run, "a");
+    sender.end().expect(0);
     ends(run);
 }
 

@@ -442,6 +442,9 @@ pub struct RecvOptions {
     pub net: NetOptions,
     /// The sender: host name or address, with or without a port. `None`: listen for announcements.
     pub from: Option<String>,
+    /// Whether that sender listens already. Then one that refuses the connection is gone, and the
+    /// receiver does not wait for it.
+    pub is_there: bool,
     /// Which announced sender the receiver takes, if `from` is `None`.
     pub accept: Accept,
     /// Destination: an existing directory, or the name that the only file or directory of the set
@@ -511,6 +514,7 @@ impl RecvOptions {
         RecvOptions {
             net: NetOptions::default(),
             from: None,
+            is_there: false,
             accept: Accept::Nobody,
             dest: dest.into(),
             into_directory: false,

@@ -5,6 +5,7 @@
 //! address for a while, tells why, and continues to listen ([`Discovery::give_up`]).
 
 use std::collections::VecDeque;
+use std::io;
 use std::mem;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::thread;
@@ -120,6 +121,11 @@ impl<'a> Discovery<'a> {
                 (Some(from), _) => {
                     let addresses = resolve(from)?;
                     let tried = bootstrap::connect(&addresses, self.deadline, waker.clone());
+                    let is_refused = |e: &io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
+                    if self.options.is_there && tried.as_ref().is_err_and(is_refused) {
+                        let text = format!("{from} does not listen any more: it has ended");
+                        return Err(Error::PeerLost(text));
+                    }
                     (tried.map_err(|e| why(&addresses, &e)), None)
                 }
                 (None, Some(ear)) => {
