@@ -23,7 +23,7 @@ use crate::nonce::Nonces;
 use crate::path::Prover;
 use crate::receiver::Receiver;
 use crate::scheme::{Copied, Scheme};
-use crate::sender::Sender;
+use crate::sender::{Sender, Shares};
 use crate::time::Time;
 use crate::wire::{Probe, Query};
 use copies::Copies;
@@ -60,6 +60,8 @@ pub struct Node {
     /// is obsolete: an earlier one has replaced it, or the group does not need it any more.
     timers: BinaryHeap<Reverse<(Time, usize)>>,
     counters: Counters,
+    /// The fixed rate, which this node's streams share, if there is one.
+    shares: Option<Shares>,
 }
 
 impl Node {
@@ -69,6 +71,7 @@ impl Node {
     /// within their bounds ([`Scheme::bounded`]).
     pub fn new(mut config: Config, seed: u64) -> Node {
         config.scheme = config.scheme.bounded();
+        let shares = config.rate.map(Shares::new);
         Node {
             config,
             nonces: Nonces::new(seed),
@@ -86,6 +89,7 @@ impl Node {
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: Counters::default(),
+            shares,
         }
     }
 
@@ -216,8 +220,9 @@ impl Node {
     /// group may then be removed, or the process may end. (For all groups together,
     /// [`Output::Wait`] of `None` says so.)
     pub fn is_quiet(&self, _now: Time, group: GroupId) -> bool {
-        let group = self.group(group);
-        group.is_ok_and(|(_, g)| !g.queued && g.wake(&self.config.scheme).is_none())
+        let quiet =
+            |g: &Group| !g.queued && !g.waits_for_turn() && g.wake(&self.config.scheme).is_none();
+        self.group(group).is_ok_and(|(_, g)| quiet(g))
     }
 
     /// Number of payloads that the driver keeps for broadcasts not posted yet.
