@@ -111,6 +111,11 @@ impl Shares {
         waits.then(|| self.quanta.opens_at())
     }
 
+    /// Whether it is the turn of the stream to this group.
+    pub fn has_turn(&self, group: GroupId) -> bool {
+        self.turn.is_some_and(|turn| turn.0 == group)
+    }
+
     /// The group whose stream waits and may send now. Its turn begins.
     pub fn next_turn(&mut self, now: Time) -> Option<GroupId> {
         if self.turn.is_some() || !self.quanta.is_open(now) {
