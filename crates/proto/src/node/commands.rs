@@ -193,10 +193,10 @@ impl Node {
                 continue;
             };
             if let Some(sender) = group.own.get_mut() {
-                sender.set_rate(now, rate);
+                sender.set_rate(rate);
             }
             group.streams.change_all(&self.config.scheme, |stream| {
-                stream.set_rate(now, rate);
+                stream.set_rate(rate);
             });
             self.touch(at);
         }

@@ -207,8 +207,8 @@ impl Node {
         group.own.get().map(Sender::rate)
     }
 
-    /// Whether this node's stream to a group waits for its turn to send at the node's fixed rate, or
-    /// has it: it has something to send, and only the rate and other streams hold it back.
+    /// Whether this node's stream to a group waits for its turn to send at the node's fixed rate,
+    /// or has it: it has something to send, and only the rate and other streams hold it back.
     pub fn takes_turns(&self, group: GroupId) -> bool {
         let has_turn = self.shares.as_ref().is_some_and(|s| s.has_turn(group));
         has_turn || self.group(group).is_ok_and(|g| g.1.waits_for_turn())

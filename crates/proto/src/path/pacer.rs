@@ -125,7 +125,7 @@ fn patience(paths: f64) -> f64 {
 /// The pacer of one path.
 #[derive(Clone, Debug)]
 pub struct Pacer {
-    /// Whether the rate never changes.
+    /// Whether the rate is the node's fixed rate, to which others keep.
     fixed: bool,
     /// The rate, in bytes per second.
     rate: f64,
@@ -167,8 +167,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// The pacer of a path without receivers. `fixed`: a rate in bytes per second that never
-    /// changes.
+    /// The pacer of a path without receivers. `fixed`: the node's fixed rate, in bytes per second.
     pub fn new(fixed: Option<u64>) -> Pacer {
         let rate = fixed.map_or(RATE_START, |r| (r as f64).max(1.0));
         Pacer {
@@ -198,10 +197,9 @@ impl Pacer {
         }
     }
 
-    /// From `now` on the fixed rate is `rate` bytes per second.
-    pub fn set_fixed(&mut self, now: Time, rate: u64) {
+    /// The fixed rate is `rate` bytes per second from now on.
+    pub fn set_fixed(&mut self, rate: u64) {
         self.rate = (rate as f64).max(1.0);
-        self.quanta.change_rate(now, self.rate);
     }
 
     /// Begins at `rate` bytes per second, which the network is known to carry, in Cruise.
@@ -274,20 +272,26 @@ impl Pacer {
         self.paths.retain(|p| p.0 != member as u32);
     }
 
-    /// Whether a packet may leave now.
+    /// Whether a packet may leave now. At a fixed rate it may always: the rate holds for all paths
+    /// of a node together.
     pub fn is_open(&self, now: Time) -> bool {
-        self.quanta.is_open(now)
+        self.fixed || self.quanta.is_open(now)
     }
 
     /// When a packet may leave.
     pub fn opens_at(&self) -> Time {
-        self.quanta.opens_at()
+        match self.fixed {
+            true => Time::ZERO,
+            false => self.quanta.opens_at(),
+        }
     }
 
     /// Notes that a packet of `bytes` bytes (UDP payload) leaves.
     pub fn sent(&mut self, now: Time, bytes: u32) {
         self.bytes += u64::from(bytes);
-        self.quanta.sent(now, bytes);
+        if !self.fixed {
+            self.quanta.sent(now, bytes);
+        }
     }
 
     /// Takes feedback of `member`: burst `number` reached it at `arrived_us`, after `received` new

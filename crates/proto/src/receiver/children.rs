@@ -110,10 +110,10 @@ impl Receiver {
         }
     }
 
-    /// From `now` on the node's fixed rate is `rate` bytes per second.
-    pub fn set_rate(&mut self, now: Time, rate: u64) {
+    /// The node's fixed rate is `rate` bytes per second from now on.
+    pub fn set_rate(&mut self, rate: u64) {
         if let Children::Served(relay) = &mut self.children {
-            relay.set_rate(now, rate);
+            relay.set_rate(rate);
         }
     }
 

@@ -234,9 +234,9 @@ impl Sender {
             .map_or(0, |l| l.pacer.rate())
     }
 
-    /// From `now` on the node's fixed rate is `rate` bytes per second.
-    pub fn set_rate(&mut self, now: Time, rate: u64) {
-        self.paths.set_rate(now, rate);
+    /// The node's fixed rate is `rate` bytes per second from now on.
+    pub fn set_rate(&mut self, rate: u64) {
+        self.paths.set_rate(rate);
         self.share.rate_has_changed();
     }
 

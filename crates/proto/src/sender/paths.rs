@@ -5,7 +5,6 @@ use core::ops::{Index, IndexMut, Range};
 use crate::path::window::Window;
 use crate::path::{Pacer, Path, Target};
 use crate::seq::Seq;
-use crate::time::Time;
 
 /// Packets that a path sends before it is the next path's turn: enough for a batch of datagrams.
 const TURN_PACKETS: u32 = 32;
@@ -88,11 +87,11 @@ impl Paths {
         self.all.iter_mut().flatten()
     }
 
-    /// From `now` on the node's fixed rate is `rate` bytes per second.
-    pub fn set_rate(&mut self, now: Time, rate: u64) {
+    /// The node's fixed rate is `rate` bytes per second from now on.
+    pub fn set_rate(&mut self, rate: u64) {
         self.rate = Some(rate);
         for path in self.iter_mut() {
-            path.pacer.set_fixed(now, rate);
+            path.pacer.set_fixed(rate);
         }
     }
 

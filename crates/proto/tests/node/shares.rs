@@ -163,6 +163,8 @@ fn the_rate_changes_at_once() {
     assert_eq!(node.command(Time(1), Command::Rate(1)), Ok(None));
     run(&mut node, Time(1), at(100), &mut cum);
     assert!(sum(&cum) < 10, "{cum:?}");
+    // Both have something to send, also the one that has sent last.
+    assert!([1, 2].map(GroupId).iter().all(|g| node.takes_turns(*g)));
     assert_eq!(node.command(at(100), Command::Rate(RATE)), Ok(None));
     run(&mut node, at(100), at(600), &mut cum);
     let sent = sum(&cum) * DATAGRAM;
