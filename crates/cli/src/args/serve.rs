@@ -172,7 +172,7 @@ mod tests {
         assert!(send.contains("ibrmp") && send.contains("--workers"));
         assert!(!serve.contains("--workers") && !serve.contains("--file-timeout"));
         assert!(!serve.contains("With --scheme ibrmp:") && !serve.contains("P3's protocol"));
-        let shares = "divided by --at-once";
+        let shares = "at the same time share it";
         assert!(serve.contains(shares) && !send.contains(shares));
     }
 

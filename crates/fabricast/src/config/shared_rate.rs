@@ -78,6 +78,11 @@ impl SharedRate {
         }
     }
 
+    /// The whole rate, in bytes per second.
+    pub fn rate(&self) -> u64 {
+        self.pool.lock().total
+    }
+
     /// A transfer begins, which has nothing to send yet.
     pub(crate) fn join(&self) -> RateShare {
         let mut members = self.pool.lock();
