@@ -125,7 +125,7 @@ fn patience(paths: f64) -> f64 {
 /// The pacer of one path.
 #[derive(Clone, Debug)]
 pub struct Pacer {
-    /// Whether the rate is the node's fixed rate, to which others keep.
+    /// Whether the rate is the node's fixed rate, which holds for all paths of the node together.
     fixed: bool,
     /// The rate, in bytes per second.
     rate: f64,
