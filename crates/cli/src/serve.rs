@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fabricast::config::{PER_HOST, SendOptions, Slow, StartRule};
+use fabricast::config::{PER_HOST, SendOptions, SharedRate, Slow, StartRule};
 use fabricast::error::{Error, exit};
 use fabricast::feed::{Choice, Entry, Event, FeedServer, FollowerKey, is_name, next_publication};
 use fabricast::text::{escaped, shown};
@@ -44,6 +44,9 @@ const TICK: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(3);
 /// How long a transfer waits for its first receiver, while other followers wait for something else.
 const NOBODY: Duration = Duration::from_secs(15);
+/// Weight of a transfer of entries that go before others, where transfers share a rate. The others
+/// have weight 1.
+const FIRST_WEIGHT: u32 = 4;
 /// How long a transfer waits for its first receiver at most, which may prove what it has.
 const START: Duration = Duration::from_secs(600);
 
@@ -455,7 +458,6 @@ impl<'a> Feed<'a> {
                 .map(|entry| may_go(entry).then_some(entry.len));
             lens.collect()
         };
-        let is_first = |entry: &Entry| self.args.first.iter().any(|p| p.matches(&entry.name));
         let may_come = |(key, _): &(FollowerKey, _)| {
             let found = self.server.address_and_host(*key);
             found.is_none_or(|(_, host)| !class.pauses.is_paused(host))
@@ -465,8 +467,13 @@ impl<'a> Feed<'a> {
         let able: Vec<_> = able
             .filter(|(key, _)| self.has_place(*key, &promised))
             .collect();
-        let first = lens(&|entry| may_go(entry) && is_first(entry));
+        let first = lens(&|entry| may_go(entry) && self.is_first(entry));
         next_publication(&first, &able).or_else(|| next_publication(&lens(&may_go), &able))
+    }
+
+    /// Whether an entry goes before the others of its class.
+    fn is_first(&self, entry: &Entry) -> bool {
+        self.args.first.iter().any(|p| p.matches(&entry.name))
     }
 
     /// The port of the next transfer; 0: any.
@@ -499,6 +506,10 @@ impl<'a> Feed<'a> {
         let paths = names.iter().map(|name| self.args.dir.join(name)).collect();
         let mut options = self.options.clone();
         options.port = port;
+        if entries.iter().any(|entry| self.is_first(entry)) {
+            let rate = options.shared_rate.take();
+            options.shared_rate = rate.map(|rate| rate.with_weight(FIRST_WEIGHT));
+        }
         // The feed has admitted these followers, however many have one address.
         options.per_host = followers + PER_HOST;
         let mut running = Running::start(number, paths, options, followers, &self.waker)?;
@@ -540,9 +551,7 @@ fn options(args: &args::Serve) -> SendOptions {
         options.slow = Slow::Demote;
     }
     // All transfers together are not faster than the user says.
-    options.rate = options
-        .rate
-        .map(|rate| (rate / u64::from(args.at_once)).max(1));
+    options.shared_rate = options.rate.take().map(SharedRate::new);
     options
 }
 

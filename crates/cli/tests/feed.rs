@@ -24,7 +24,7 @@ fn all_followers_have_the_same_in_the_end() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
     let [a, b, late] = ["one", "two", "late"].map(|name| dir.path(name));
-    let (sender, address) = serve(&feed, "0", &["--rate", "20MB/s"]);
+    let (sender, address) = serve(&feed, "0", &["--rate", "10MB/s"]);
     let mut runs = [&a, &b].map(|dest| follow(&address, dest, &[]));
     fs::rename(tree(&dir), feed.join("tree")).unwrap();
     runs.iter_mut()
@@ -58,7 +58,7 @@ fn a_feed_that_was_killed_is_started_again() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
     publish(&feed, "first", b"1");
-    let (sender, address) = serve(&feed, "0", &["--rate", "20MB/s"]);
+    let (sender, address) = serve(&feed, "0", &["--rate", "10MB/s"]);
     let mut run = follow(&address, &dir.path("to"), &[]);
     until_all(&mut run, 1);
     fs::rename(dir.file("big", 20_000_000), feed.join("big")).unwrap();
@@ -148,7 +148,7 @@ fn only_what_is_new_or_changed_is_sent() {
 fn a_publication_that_fails_ends_nothing() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
-    let (mut sender, address) = serve(&feed, "0", &["--rate", "60MB/s"]);
+    let (mut sender, address) = serve(&feed, "0", &["--rate", "30MB/s"]);
     let [to, small, blocked] = ["to", "small", "blocked"].map(|name| dir.path(name));
     fs::create_dir_all(blocked.join("feed/big/in the way")).unwrap();
     let mut run = follow(&address, &to, &[]);
@@ -341,7 +341,7 @@ fn hooks_that_fail_or_hang_stop_nothing() {
 fn a_hook_that_has_ended_does_not_run_again() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
-    let (sender, address) = serve(&feed, "0", &["--rate", "20MB/s"]);
+    let (sender, address) = serve(&feed, "0", &["--rate", "10MB/s"]);
     let command = noting(&dir, "until [ -e \"$0.go\" ]; do sleep 0.01; done");
     let args = ["--hook", &command];
     let mut run = follow(&address, &dir.path("to"), &args);

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 /// Bytes of a long entry, and a rate at which it takes seconds.
 const LONG: usize = 20_000_000;
-const SLOW: [&str; 2] = ["--rate", "5MB/s"];
+const SLOW: [&str; 2] = ["--rate", "2500kB/s"];
 
 /// Publishes a long entry, and waits until it is under way.
 fn begin_long(dir: &Scratch, feed: &Path, run: &mut Run) {
@@ -68,6 +68,41 @@ fn a_short_entry_overtakes_a_long_one() {
     ends(sender);
 }
 
+/// A transfer alone has the whole rate. Two share it by their weights: the second is of an entry
+/// that goes first, has four times as much, and is complete before the first, which began earlier.
+#[test]
+fn transfers_share_the_rate_by_their_weights() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let rate = 5_000_000;
+    let args = ["--rate", "5MB/s", "--at-once", "3", "--first", "vip"];
+    let (mut sender, address) = serve(&feed, "0", &args);
+    let mut run = follow(&address, &dir.path("to"), &["--at-once", "2"]);
+    fs::rename(dir.file("long", LONG), feed.join("long")).unwrap();
+    let has = |transfer: u64, part: [u64; 2]| {
+        move |e: &Value| e["transfer"] == transfer && e["rate"] == rate * part[0] / part[1]
+    };
+    sender.until("progress", has(1, [1, 1]));
+    fs::rename(dir.file("vip", LONG / 2), feed.join("vip")).unwrap();
+    sender.until("progress", has(2, [4, 5]));
+    sender.until("progress", has(1, [1, 5]));
+    // From here until the end of the one, the other gets a quarter of what the one gets.
+    let placed = |sender: &mut Run, transfer: u64| {
+        let told = sender.until("progress", |e| e["transfer"] == transfer);
+        told["slowest"].as_u64().unwrap()
+    };
+    let [long, vip] = [1, 2].map(|transfer| placed(&mut sender, transfer));
+    sender.until("summary", |e| e["transfer"] == 2 && e["verified"] == 1);
+    let behind = placed(&mut sender, 1) - long;
+    let ahead = LONG as u64 / 2 - vip;
+    assert!(behind * 2 < ahead, "{behind} beside {ahead}");
+    // Then it has all again.
+    sender.until("progress", has(1, [1, 1]));
+    until_all(&mut run, 2);
+    assert_eq!(came(&ends(run)), ["vip", "long"]);
+    ends(sender);
+}
+
 /// With one place a short entry waits for the long one before it, whichever end has only one.
 #[test]
 fn with_one_place_entries_go_one_after_the_other() {
@@ -75,7 +110,7 @@ fn with_one_place_entries_go_one_after_the_other() {
     for (of_feed, of_follower) in [(&one[..], &[][..]), (&[][..], &one[..])] {
         let dir = Scratch::new();
         let feed = feed_in(&dir);
-        let args = [of_feed, &["--rate", "20MB/s"]].concat();
+        let args = [of_feed, &["--rate", "10MB/s"]].concat();
         let (sender, address) = serve(&feed, "0", &args);
         let mut run = follow(&address, &dir.path("to"), of_follower);
         begin_long(&dir, &feed, &mut run);
@@ -96,7 +131,7 @@ fn a_follower_with_one_place_is_sent_one_thing_at_a_time() {
     for (name, len) in [("short", 3_000_000), ("long", 5_000_000)] {
         fs::rename(dir.file(name, len), feed.join(name)).unwrap();
     }
-    let (mut sender, address) = serve(&feed, "0", &["--rate", "4MB/s"]);
+    let (mut sender, address) = serve(&feed, "0", &["--rate", "2MB/s"]);
     sender.until("catalogue", |e| e["entries"] == 2);
     let mut run = follow(&address, &dir.path("to"), &["--at-once", "1"]);
     until_all(&mut run, 2);
@@ -136,7 +171,7 @@ fn what_fails_beside_a_long_one_does_not_wait_for_that() {
     let dir = Scratch::new();
     let feed = feed_in(&dir);
     let to = dir.path("to");
-    let (sender, address) = serve(&feed, "0", &["--rate", "3MB/s"]);
+    let (sender, address) = serve(&feed, "0", &["--rate", "1500kB/s"]);
     let mut run = follow(&address, &to, &[]);
     begin_long(&dir, &feed, &mut run);
     fs::create_dir_all(to.join("feed/short/in the way")).unwrap();

@@ -118,7 +118,7 @@ fn a_follower_serves_one_that_comes_late() {
     let dir = Scratch::new();
     let feed = feed::feed_in(&dir);
     fs::rename(dir.file("long", SIZE), feed.join("long")).unwrap();
-    let (sender, address) = feed::serve(&feed, "0", &["--rate", "8MB/s"]);
+    let (sender, address) = feed::serve(&feed, "0", &["--rate", "4MB/s"]);
     let mut first = feed::follow(&address, &dir.path("first"), &["--serve"]);
     first.until_share_of("placed", 20);
     let mut late = feed::follow(&address, &dir.path("late"), &[]);
@@ -159,7 +159,7 @@ fn a_file_that_has_changed_since_is_not_given() {
     let dir = Scratch::new();
     let sources = [dir.file("a", 3_000_000), dir.file("long", SIZE)];
     let each: Vec<&Path> = sources.iter().map(|path| &**path).collect();
-    let (mut sender, address) = send(&each, &["--rate", "8MB/s"]);
+    let (mut sender, address) = send(&each, &["--rate", "4MB/s"]);
     let first = recv(&address, "first", &dir.path("first"), &["--serve"]);
     sender.until_share_of("slowest", 40);
     let changed = dir.path("first").join("a");

@@ -1,5 +1,7 @@
 //! Options of senders and receivers; every option has a default that works.
 
+mod shared_rate;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -26,6 +28,8 @@ use crate::setting::{
 };
 use crate::transport::AnyTransport;
 use crate::waker::Waker;
+pub(crate) use shared_rate::RateShare;
+pub use shared_rate::SharedRate;
 
 /// Smallest datagram in bytes. Feedback of any length fits into it, and so does a payload worth its
 /// headers. Every IPv4 host takes it.
@@ -308,6 +312,9 @@ pub struct SendOptions {
     /// A fixed rate in bytes per second for everything that is sent, without the pacer; by default
     /// the pacer finds the rate.
     pub rate: Option<u64>,
+    /// A fixed rate that several transfers of this process share, in place of `rate`. Not with P3's
+    /// protocol.
+    pub shared_rate: Option<SharedRate>,
     /// What to do about slow receivers.
     pub slow: Slow,
     /// What to do about slow receivers with these names, instead.
@@ -357,6 +364,7 @@ impl Default for SendOptions {
             datagram_min: ADMITTED_MIN,
             scheme: "auto".into(),
             rate: None,
+            shared_rate: None,
             slow: Slow::Wait,
             slow_by_name: BTreeMap::new(),
             required: Vec::new(),

@@ -294,6 +294,9 @@ pub struct Kind {
     /// With receivers that take less than the others, of which the sender leaves some behind
     #[arg(long)]
     pub outpaced: bool,
+    /// With streams of one host that share its fixed rate by weights
+    #[arg(long)]
+    pub weighted: bool,
     /// With files by P3's protocol, to receivers that join and leave while files expire
     #[arg(long)]
     pub files: bool,

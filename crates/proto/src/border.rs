@@ -29,8 +29,8 @@ pub struct Config {
     pub unexpected_max: u32,
     /// Packets that may wait in the receive buffer before the network drops them.
     pub backlog: u32,
-    /// A fixed rate in bytes per second (on the wire, without Ethernet and IP headers); `None`: the
-    /// pacer finds the rate.
+    /// A fixed rate in bytes per second (on the wire, without Ethernet and IP headers), which holds
+    /// for all streams of the node together; `None`: each path's pacer finds its rate.
     pub rate: Option<u64>,
     /// A receiver that has made no progress for this long while the sender waits for it is reported
     /// as [`Event::Slow`].
@@ -216,6 +216,21 @@ pub enum Command {
     },
     /// Lets the stopped barrier of a group go on.
     Release(GroupId),
+    /// Sets the weight of this node's stream to a group. Streams that have something to send share
+    /// the node's fixed rate in proportion to their weights. A stream with less to send than its
+    /// share leaves the rest to the others. Without a fixed rate the weight has no effect.
+    Weight {
+        /// The group.
+        group: GroupId,
+        /// The weight, from 1 to [`crate::limits::WEIGHT_MAX`]. At first it is 1.
+        weight: u32,
+    },
+    /// Sets this node's fixed rate, in bytes per second. The rate holds at once, also for what has
+    /// been sent and is not paid for yet.
+    ///
+    /// Refused ([`Refused::Rate`]) if the rate is zero, or if the node was made without a fixed
+    /// rate ([`Config::rate`]).
+    Rate(u64),
 }
 
 /// Why a command was refused; nothing has changed.
@@ -243,6 +258,10 @@ pub enum Refused {
     Hierarchy,
     /// This node has joined the group to receive one stream, and cannot take another part in it.
     ReceivesOnly,
+    /// The weight is outside 1`..=`[`crate::limits::WEIGHT_MAX`].
+    Weight,
+    /// The rate is zero, or the node has no fixed rate that could change.
+    Rate,
 }
 
 impl core::fmt::Display for Refused {
@@ -259,6 +278,10 @@ impl core::fmt::Display for Refused {
                 "no member joins or declines where receivers report for each other"
             }
             Refused::ReceivesOnly => "this node only receives one stream of the group",
+            Refused::Weight => "weight out of range: it is from 1 to 1000",
+            Refused::Rate => {
+                "the rate cannot be set: it must be above zero, and the node must have a fixed rate"
+            }
             Refused::TooLong => "the object has more than 2^31 packets; use a larger payload",
         })
     }

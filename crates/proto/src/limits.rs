@@ -26,6 +26,8 @@ pub const MEMBERS_MAX: usize = 65_536;
 pub const SETS_BYTES: usize = 8 << 20;
 /// Most groups of one node.
 pub const GROUPS_MAX: usize = 65_536;
+/// Largest weight by which a stream shares its node's fixed rate; the least is 1.
+pub const WEIGHT_MAX: u32 = 1000;
 /// Most barriers of one group that a node has entered, or was asked to enter, and has not left.
 pub const BARRIERS_MAX: usize = 64;
 /// Most rounds of a barrier.

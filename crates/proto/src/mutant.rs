@@ -75,6 +75,10 @@ pub enum Mutant {
     SilenceTakes,
     /// The pacer takes receivers for outpaced that have held the rate only for a moment.
     MomentsCount,
+    /// Streams of a node share its fixed rate as if all had the same weight.
+    WeightsIgnored,
+    /// A stream that has nothing to send saves up its share of the node's fixed rate.
+    PausesSaveUp,
     /// A group sends by an address that its hosts have joined, before probes have proven it.
     UsedBeforeProof,
     /// A host leaves an address as soon as it is told to send there no more; others still send.
@@ -157,6 +161,9 @@ impl Mutant {
         Mutant::SilenceTakes,
         Mutant::MomentsCount,
     ];
+    /// Mutants of streams that share a fixed rate, which the simulator catches. Tests of the shares
+    /// catch them, too.
+    pub const SHARES: [Mutant; 2] = [Mutant::WeightsIgnored, Mutant::PausesSaveUp];
     /// Mutants of the addresses of groups, which the simulator catches. Random worlds in
     /// `tests/groups/mutants.rs` catch all but the last.
     pub const GROUP: [Mutant; 6] = [

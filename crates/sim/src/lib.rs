@@ -17,6 +17,7 @@ pub mod object;
 pub mod parallel;
 mod queue;
 pub mod scenario;
+mod shares;
 pub mod skew;
 mod soak;
 pub mod subnet;

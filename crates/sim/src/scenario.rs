@@ -120,8 +120,11 @@ pub struct Scenario {
     pub scheme: Scheme,
     /// Packets that a node holds in its unexpected-message buffer.
     pub unexpected_max: u32,
-    /// A fixed rate in bytes per second, in place of the pacer's.
+    /// A fixed rate of each host in bytes per second, for all its streams together, in place of the
+    /// pacer's.
     pub rate: Option<u64>,
+    /// When the fixed rates of hosts change, and to which rate.
+    pub rate_changes: Vec<RateChange>,
     /// Time after which a slow member is reported.
     pub patience: Duration,
     /// What the root does with a slow member.
@@ -176,6 +179,7 @@ impl Scenario {
             scheme: Scheme::auto(),
             unexpected_max: 256,
             rate: None,
+            rate_changes: Vec::new(),
             patience: Duration::from_secs(3600),
             slow: SlowRule::Wait,
             outpaced: None,

@@ -28,6 +28,8 @@ pub enum Network {
     Joined,
     /// At once; some receivers take less than the others ([`Scenario::outpaced`]).
     Outpaced,
+    /// At once; streams of one host share its fixed rate by weights ([`Scenario::weighted`]).
+    Weighted,
     /// At once; P3's protocol sends files to receivers that join and leave
     /// ([`FileExperiment::from_seed`]).
     Files,
@@ -51,6 +53,7 @@ impl Network {
             Network::Readdressed => Scenario::readdressed(seed),
             Network::Joined => Scenario::joined(seed),
             Network::Outpaced => Scenario::outpaced(seed),
+            Network::Weighted => Scenario::weighted(seed),
             Network::Files => return Run::Files(Box::new(FileExperiment::from_seed(seed))),
             Network::Subnet => return Run::Subnet(Box::new(subnet::Scenario::from_seed(seed))),
         })
@@ -152,6 +155,7 @@ impl Verdict {
             Network::Readdressed => " --readdressed",
             Network::Joined => " --joined",
             Network::Outpaced => " --outpaced",
+            Network::Weighted => " --weighted",
             Network::Subnet => " --subnet",
             Network::Files => " --files",
         };

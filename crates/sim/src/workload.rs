@@ -66,6 +66,8 @@ pub struct StreamPlan {
     pub after: Option<After>,
     /// How eagerly the receivers post.
     pub posting: Posting,
+    /// The weight by which the stream shares its root's fixed rate.
+    pub weight: u32,
 }
 
 impl StreamPlan {
@@ -84,6 +86,7 @@ impl StreamPlan {
                 late: Vec::new(),
                 last: Vec::new(),
             },
+            weight: 1,
         }
     }
 

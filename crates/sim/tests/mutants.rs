@@ -41,6 +41,7 @@ fn caught(mutant: Mutant) -> Option<(u64, String)> {
                     _ if EARLY.contains(&mutant) => Network::Delayed,
                     _ if MEMBERS.contains(&mutant) => Network::Joined,
                     _ if Mutant::PACE.contains(&mutant) => Network::Outpaced,
+                    _ if Mutant::SHARES.contains(&mutant) => Network::Weighted,
                     _ => Network::Prompt,
                 };
                 let verdict = judge_seed(seed, network, false);
@@ -59,6 +60,7 @@ fn copies(seed: u64, mutant: Mutant) -> bool {
 #[test]
 fn every_mutant_is_caught() {
     let all = Mutant::ALL.into_iter().chain(MEMBERS).chain(Mutant::PACE);
+    let all = all.chain(Mutant::SHARES);
     catch(all.filter(|m| !TRUSTING.contains(m)));
 }
 
@@ -146,6 +148,7 @@ fn without_a_mutant_the_same_seeds_pass() {
             Network::Delayed,
             Network::Joined,
             Network::Outpaced,
+            Network::Weighted,
             Network::Files,
             Network::Subnet,
         ] {

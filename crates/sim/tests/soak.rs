@@ -41,6 +41,15 @@ fn seeds_are_good_when_receivers_join_and_leave() {
     assert!(report.is_clean(), "{report}");
 }
 
+/// Streams of a host share its fixed rate by their weights, whatever pauses and losses there are,
+/// and together are not faster.
+#[test]
+fn seeds_are_good_when_streams_share_a_rate() {
+    let report = soak(Network::Weighted, 0, 100, 4, &mut |_, _| true);
+    assert_eq!(report.seeds, 100);
+    assert!(report.is_clean(), "{report}");
+}
+
 /// Receivers that take less than half of what the others take are left behind, and no others are.
 #[test]
 fn seeds_are_good_when_receivers_are_slow() {

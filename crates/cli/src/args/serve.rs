@@ -57,9 +57,10 @@ fn of_a_feed(arg: Arg) -> Arg {
             let text = "Fixed rate of all transfers together, data and repairs [default: as fast \
                         as the slowest receiver can take]";
             let long = format!(
-                "{text}\n\nGive it to leave the rest of a link to others. Each transfer has this \
-                 rate divided by --at-once, also when it is alone. A rate above the slowest \
-                 link's only causes losses."
+                "{text}\n\nGive it to leave the rest of a link to others. A transfer that is alone \
+                 has the whole rate. Those that have something to send at the same time share it, \
+                 and --first has four times as much. A rate above the slowest link's only causes \
+                 losses."
             );
             arg.help(text).long_help(long)
         }
@@ -171,7 +172,7 @@ mod tests {
         assert!(send.contains("ibrmp") && send.contains("--workers"));
         assert!(!serve.contains("--workers") && !serve.contains("--file-timeout"));
         assert!(!serve.contains("With --scheme ibrmp:") && !serve.contains("P3's protocol"));
-        let shares = "divided by --at-once";
+        let shares = "at the same time share it";
         assert!(serve.contains(shares) && !send.contains(shares));
     }
 

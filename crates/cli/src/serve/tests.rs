@@ -424,13 +424,14 @@ fn a_transfer_waits_for_those_that_it_was_chosen_for() {
 #[test]
 fn transfers_share_the_rate() {
     let mut args = parsed("rate");
-    args.how.rate = Some(60_000_001);
-    for (at_once, rate) in [(1, 60_000_001), (2, 30_000_000), (16, 3_750_000)] {
-        args.at_once = at_once;
-        assert_eq!(options(&args).rate, Some(rate));
+    args.at_once = 16;
+    for rate in [Some(60_000_001), None] {
+        args.how.rate = rate;
+        let options = options(&args);
+        // No transfer has it by itself.
+        assert_eq!(options.rate, None);
+        assert_eq!(options.shared_rate.map(|shared| shared.rate()), rate);
     }
-    args.how.rate = None;
-    assert_eq!(options(&args).rate, None);
     std::fs::remove_dir_all(&args.dir).unwrap();
 }
 

@@ -120,4 +120,17 @@ impl SenderSession<'_> {
             }
         }
     }
+
+    /// Notes since when receivers hold a stream back because they have not proven what they got.
+    pub(super) fn watch_proofs(&mut self, now: Instant) {
+        let keeps_all = self.keeps_all();
+        let active = self.admission.members.iter().filter(|m| m.active());
+        let least = active.map(|m| m.proven).min();
+        for member in &mut self.admission.members {
+            match keeps_all && Some(member.proven) == least {
+                true => _ = member.unproven.get_or_insert(now),
+                false => member.unproven = None,
+            }
+        }
+    }
 }

@@ -52,6 +52,13 @@ pub fn is_chosen(options: &SendOptions, set: &SourceSet) -> Result<bool, Error> 
              choose another scheme"
         )));
     }
+    if options.shared_rate.is_some() {
+        return Err(Error::Usage(
+            "transfers by ibrmp share no rate with others: give each its own, or choose another \
+             scheme"
+                .into(),
+        ));
+    }
     if !(1..=FILES_AT_ONCE_MAX).contains(&options.files_at_once) {
         return Err(Error::Usage(format!(
             "{} files cannot be open at once: choose 1 to {FILES_AT_ONCE_MAX} ({FILES_AT_ONCE})",

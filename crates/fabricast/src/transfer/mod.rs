@@ -37,6 +37,7 @@ mod offers;
 mod pack_table;
 mod peers;
 mod plan;
+mod rate_share;
 mod receiver;
 mod receiver_driver;
 mod receiver_errors;

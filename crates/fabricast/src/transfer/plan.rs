@@ -83,7 +83,8 @@ pub fn open(
     };
     check_length(&start)?;
     let node = Config {
-        rate: options.rate,
+        // What shares a rate begins without a share.
+        rate: options.shared_rate.as_ref().map(|_| 1).or(options.rate),
         patience: options.patience,
         ..net::node_config(ROOT, session, scheme, payload_size, &net)
     };

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::NodeId;
+use fabricast_proto::{Command, NodeId};
 
-use super::ALL;
 use super::events::{Part, SendEvent, SendReport, Traffic};
-
+use super::plan::Plan;
+use super::rate_share::Outgoing;
 use super::sender_session::{Phase, SenderSession};
 use super::telling::Sent;
+use super::{ALL, SendDriver};
 use crate::net::Net;
 use crate::setting::PATIENCE;
 use crate::transport::Transport;
@@ -55,7 +56,10 @@ impl SenderSession<'_> {
         (self.tell)(self.admission.progress(Sent {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             len: self.set.known_len(),
-            rate: self.driver.node().rate(ALL),
+            rate: match &self.share {
+                Some(share) => share.rate(),
+                None => self.driver.node().rate(ALL),
+            },
             repairs: counters.repairs_multicast + counters.repairs_unicast,
         }));
     }
@@ -96,6 +100,30 @@ impl SenderSession<'_> {
         }
     }
 
+    /// Takes the transfer's share of a rate that several transfers share, if it has changed.
+    pub(super) fn take_share(&mut self) {
+        let Some(share) = &mut self.share else {
+            return;
+        };
+        // What has something to send waits for its turn, since without a share the rate is a byte
+        // in a second.
+        if share.is_idle() && self.driver.node().takes_turns(ALL) {
+            share.begins();
+        }
+        let outgoing = || outgoing(&self.driver, &self.plan);
+        if let Some(rate) = share.take(outgoing) {
+            self.command(Command::Rate(rate.max(1)));
+        }
+    }
+
+    /// Finds out how much the transfer can send, if it shares a rate with others.
+    pub(super) fn look_at_share(&mut self) {
+        if let Some(share) = &mut self.share {
+            let size = self.plan.start.payload_size;
+            share.look(outgoing(&self.driver, &self.plan), size.into());
+        }
+    }
+
     /// Tells, once, which receivers answer no probe while all wait for them.
     pub(super) fn tell_unanswered(&mut self, now: Instant) {
         let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
@@ -119,5 +147,19 @@ impl SenderSession<'_> {
                 (self.tell)(SendEvent::Notice { text });
             }
         }
+    }
+}
+
+/// What the sender has sent so far. Datagrams that were dropped on purpose count: they would have
+/// left.
+fn outgoing(driver: &SendDriver, plan: &Plan) -> Outgoing {
+    let core = driver.node().counters();
+    let net: &Net = driver.net();
+    let dropped = net.fault_counters().send_lost * u64::from(plan.start.payload_size);
+    let repairs = core.repairs_multicast + core.repairs_unicast;
+    Outgoing {
+        at: Instant::now(),
+        packets: core.data + core.data_unicast + repairs,
+        bytes: net.counters().bytes_sent + dropped,
     }
 }

@@ -11,6 +11,7 @@ use super::catch_up::CatchUp;
 use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::offers::Offers;
 use super::plan::Plan;
+use super::rate_share::Share;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
 use super::slow::{OthersDone, eviction, too_slow};
 use super::{ALL, SendDriver, TICK, check, notices, rest};
@@ -60,6 +61,8 @@ pub struct SenderSession<'a> {
     packer: Packer,
     pub(super) plan: Plan,
     pub(super) options: &'a SendOptions,
+    /// The transfer's share of a rate that it shares with others.
+    pub(super) share: Option<Share>,
     pub(super) tell: &'a mut dyn FnMut(SendEvent),
     pub(super) clock: Clock,
     pub(super) phase: Phase,
@@ -117,6 +120,10 @@ impl<'a> SenderSession<'a> {
             index,
             plan,
             options,
+            share: options
+                .shared_rate
+                .as_ref()
+                .map(|rate| Share::new(rate.join())),
             tell,
             clock: Clock(now),
             phase: Phase::Joining(now),
@@ -171,6 +178,7 @@ impl<'a> SenderSession<'a> {
             check(&self.options.interrupt)?;
             self.advance()?;
             self.tick();
+            self.take_share();
             if !self.fresh {
                 rest(&mut self.driver, step.wake, now)?;
             }
@@ -267,24 +275,11 @@ impl<'a> SenderSession<'a> {
 
     /// Whether the sender keeps as much of a stream as it may. An honest receiver that has
     /// acknowledged packs and not proven them yet has fewer.
-    fn keeps_all(&self) -> bool {
+    pub(super) fn keeps_all(&self) -> bool {
         let start = &self.plan.start;
         let window = u64::from(start.window) * u64::from(start.payload_size);
         let (packs, bytes) = self.index.kept();
         packs >= KEPT_MAX || bytes >= window + 3 * PACK_MAX as u64
-    }
-
-    /// Notes since when receivers hold a stream back because they have not proven what they got.
-    fn watch_proofs(&mut self, now: Instant) {
-        let keeps_all = self.keeps_all();
-        let active = self.admission.members.iter().filter(|m| m.active());
-        let least = active.map(|m| m.proven).min();
-        for member in &mut self.admission.members {
-            match keeps_all && Some(member.proven) == least {
-                true => _ = member.unproven.get_or_insert(now),
-                false => member.unproven = None,
-            }
-        }
     }
 
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
@@ -689,6 +684,7 @@ impl<'a> SenderSession<'a> {
         }
         self.leave_far_behind(now);
         self.leave_trickling(now);
+        self.look_at_share();
         self.tell_unanswered(now);
         let notices: Vec<String> = notices(&mut self.driver).collect();
         for text in notices {

@@ -77,6 +77,7 @@ fn network(kind: Kind) -> Network {
         } => Network::Readdressed,
         Kind { joined: true, .. } => Network::Joined,
         Kind { outpaced: true, .. } => Network::Outpaced,
+        Kind { weighted: true, .. } => Network::Weighted,
         Kind { files: true, .. } => Network::Files,
         Kind { subnet: true, .. } => Network::Subnet,
         _ => Network::Prompt,

@@ -88,6 +88,8 @@ impl Node {
                 held,
             } => self.barrier(group, algorithm, held).map(Some),
             Command::Release(group) => self.release(group).map(|()| None),
+            Command::Weight { group, weight } => self.set_weight(group, weight).map(|()| None),
+            Command::Rate(rate) => self.set_rate(now, rate).map(|()| None),
         }
     }
 
@@ -140,6 +142,7 @@ impl Node {
             joined,
             payload_size,
             start,
+            weight: 1,
             path_state: gone.iter().map(|&m| (m, PathState::Nothing)).collect(),
             probes: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -167,9 +170,45 @@ impl Node {
         Ok(())
     }
 
+    fn set_weight(&mut self, group: GroupId, weight: u32) -> Result<(), Refused> {
+        let (at, _) = self.group(group)?;
+        if !(1..=limits::WEIGHT_MAX).contains(&weight) {
+            return Err(Refused::Weight);
+        }
+        let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
+        group.weight = weight;
+        if let Some(sender) = group.own.get_mut() {
+            sender.set_weight(weight);
+        }
+        self.touch(at);
+        Ok(())
+    }
+
+    fn set_rate(&mut self, now: Time, rate: u64) -> Result<(), Refused> {
+        let shares = self.shares.as_mut().filter(|_| rate > 0);
+        shares.ok_or(Refused::Rate)?.set_rate(now, rate);
+        self.config.rate = Some(rate);
+        for at in 0..self.groups.len() {
+            let Some(group) = self.groups[at].as_mut() else {
+                continue;
+            };
+            if let Some(sender) = group.own.get_mut() {
+                sender.set_rate(rate);
+            }
+            group.streams.change_all(&self.config.scheme, |stream| {
+                stream.set_rate(rate);
+            });
+            self.touch(at);
+        }
+        Ok(())
+    }
+
     pub(super) fn group_remove(&mut self, group: GroupId) -> Result<(), Refused> {
         let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
         self.ready.retain(|&g| g != at);
+        if let Some(shares) = &mut self.shares {
+            shares.forget(group);
+        }
         self.gathered.looks_anew();
         if let Some(mut group) = self.groups[at].take() {
             if let Some(sender) = group.own.get() {

@@ -53,6 +53,8 @@ pub struct Group {
     pub joined: Option<Admission>,
     pub payload_size: u32,
     pub start: Seq,
+    /// The weight by which this node's stream shares the node's fixed rate.
+    pub weight: u32,
     pub path_state: BTreeMap<NodeId, PathState>,
     /// Probes that a member needed to answer, for members that needed more than one.
     pub probes: BTreeMap<NodeId, u32>,
@@ -225,6 +227,7 @@ impl Group {
                 sender.proven(node, probes);
             }
             sender.set_copies(copies);
+            sender.set_weight(self.weight);
             sender
         })
     }
@@ -419,7 +422,12 @@ impl Group {
         self.prover.iter_mut().chain(self.provers.values_mut())
     }
 
-    /// When the group has something to do; [`Time::ZERO`]: at once.
+    /// Whether this node's stream waits for its turn to send.
+    pub fn waits_for_turn(&self) -> bool {
+        self.own.get().is_some_and(Sender::waits_for_turn)
+    }
+
+    /// When the group has something to do, apart from its turn to send; [`Time::ZERO`]: at once.
     pub fn wake(&self, scheme: &Scheme) -> Option<Time> {
         let addresses = self.provers.values().map(Prover::wake).min();
         let prover = self.prover.as_ref().map(Prover::wake);

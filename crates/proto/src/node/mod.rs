@@ -23,7 +23,7 @@ use crate::nonce::Nonces;
 use crate::path::Prover;
 use crate::receiver::Receiver;
 use crate::scheme::{Copied, Scheme};
-use crate::sender::Sender;
+use crate::sender::{Sender, Shares};
 use crate::time::Time;
 use crate::wire::{Probe, Query};
 use copies::Copies;
@@ -60,6 +60,8 @@ pub struct Node {
     /// is obsolete: an earlier one has replaced it, or the group does not need it any more.
     timers: BinaryHeap<Reverse<(Time, usize)>>,
     counters: Counters,
+    /// The fixed rate, which this node's streams share, if there is one.
+    shares: Option<Shares>,
 }
 
 impl Node {
@@ -69,6 +71,7 @@ impl Node {
     /// within their bounds ([`Scheme::bounded`]).
     pub fn new(mut config: Config, seed: u64) -> Node {
         config.scheme = config.scheme.bounded();
+        let shares = config.rate.map(Shares::new);
         Node {
             config,
             nonces: Nonces::new(seed),
@@ -86,6 +89,7 @@ impl Node {
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: Counters::default(),
+            shares,
         }
     }
 
@@ -203,6 +207,13 @@ impl Node {
         group.own.get().map(Sender::rate)
     }
 
+    /// Whether this node's stream to a group waits for its turn to send at the node's fixed rate,
+    /// or has it: it has something to send, and only the rate and other streams hold it back.
+    pub fn takes_turns(&self, group: GroupId) -> bool {
+        let has_turn = self.shares.as_ref().is_some_and(|s| s.has_turn(group));
+        has_turn || self.group(group).is_ok_and(|g| g.1.waits_for_turn())
+    }
+
     /// Bytes of this node's broadcasts to a group that it has never sent, each packet counted in
     /// full. A caller that keeps few of them under way admits members early: they get what is
     /// broadcast after they have joined.
@@ -216,8 +227,9 @@ impl Node {
     /// group may then be removed, or the process may end. (For all groups together,
     /// [`Output::Wait`] of `None` says so.)
     pub fn is_quiet(&self, _now: Time, group: GroupId) -> bool {
-        let group = self.group(group);
-        group.is_ok_and(|(_, g)| !g.queued && g.wake(&self.config.scheme).is_none())
+        let quiet =
+            |g: &Group| !g.queued && !g.waits_for_turn() && g.wake(&self.config.scheme).is_none();
+        self.group(group).is_ok_and(|(_, g)| quiet(g))
     }
 
     /// Number of payloads that the driver keeps for broadcasts not posted yet.

@@ -10,6 +10,7 @@ use crate::border::{Dest, Event, Output, PathState};
 use crate::id::OpId;
 use crate::path::{Target, Transmission};
 use crate::schedule::Reached;
+use crate::sender::Shares;
 use crate::time::Time;
 use crate::wire::{self, Header, Query, Reply, Writer};
 
@@ -52,10 +53,13 @@ impl Node {
             if let Some(words) = self.poll_gathered(now, head) {
                 return words;
             }
+            self.begin_turn(now);
             let Some(&at) = self.ready.front() else {
                 // Entries of groups that wait for nothing any more are no timers: remove them.
                 self.ring(now);
-                return Output::Wait(self.timers.peek().map(|t| t.0.0));
+                let turn = self.shares.as_ref().and_then(Shares::wake);
+                let timer = self.timers.peek().map(|t| t.0.0);
+                return Output::Wait(timer.into_iter().chain(turn).min());
             };
             let start = head.len();
             if let Some(datagram) = self.poll_group(now, at, head) {
@@ -119,6 +123,21 @@ impl Node {
             barrier,
             ended,
         })
+    }
+
+    /// Begins the turn of a stream that waits for it, if the node's fixed rate lets one send now.
+    fn begin_turn(&mut self, now: Time) {
+        if let Some(shares) = &mut self.shares
+            && let Some(group) = shares.next_turn(now)
+        {
+            let Some(&at) = self.index.get(&group) else {
+                unreachable!("a removed group has been forgotten");
+            };
+            if let Some(sender) = self.groups[at].as_mut().and_then(|g| g.own.get_mut()) {
+                sender.begins_turn();
+            }
+            self.touch(at);
+        }
     }
 
     /// Moves groups whose timer has expired to the groups that are ready.
@@ -211,14 +230,19 @@ impl Node {
         let group = self.groups[at].as_mut()?;
         let (counters, out) = (&mut self.counters, &mut self.out);
         if let Some(sender) = group.own.due(now) {
-            if let Some(send) = &sender.poll(now, &self.config, counters, out) {
+            let shares = self.shares.as_mut();
+            if let Some(send) = &sender.poll(now, &self.config, shares, counters, out) {
                 return self.transmit(now, at, send, head);
             }
             if let Some(send) = &sender.next_reprobe(&mut self.nonces) {
                 return self.transmit(now, at, send, head);
             }
         }
-        if let Some(send) = &group.streams.relay(now, &self.config, counters, out) {
+        let shares = self.shares.as_mut();
+        let relayed = group
+            .streams
+            .relay(now, &self.config, shares, counters, out);
+        if let Some(send) = &relayed {
             return self.transmit(now, at, send, head);
         }
         let scheme = &self.config.scheme;

@@ -12,7 +12,7 @@ pub mod window;
 
 pub use bursts::{Burst, Bursts};
 pub use loss::Losses;
-pub use pacer::Pacer;
+pub use pacer::{Pacer, Quanta};
 pub use prover::Prover;
 pub use rtt::RttEstimator;
 

@@ -16,6 +16,7 @@
 //! takes losses as TCP does, until a drain finds the queue gone.
 
 mod outpacing;
+mod quanta;
 mod receiver;
 mod usual_loss;
 
@@ -24,6 +25,7 @@ use core::time::Duration;
 use crate::path::Burst;
 use crate::time::Time;
 use outpacing::{Next, Outpacing, Round};
+pub use quanta::Quanta;
 use receiver::{Mark, QUEUE_LOW_US, ReceiverState, USED};
 use usual_loss::{QUEUE_HIGH_US, STANDING, Sample, UsualLoss};
 
@@ -84,12 +86,6 @@ const DRAIN_LEAST: Duration = Duration::from_millis(30);
 const QUIET_ROUNDS: u32 = 20;
 /// Largest queue that Compete aims at, in µs.
 const COMPETE_QUEUE_MAX_US: f64 = 30_000.0;
-/// Time whose bytes are a quantum, which the pacer releases at once; at most [`QUANTUM_BYTES`].
-const QUANTUM: Duration = Duration::from_micros(500);
-/// Largest quantum, in bytes.
-const QUANTUM_BYTES: f64 = 65_536.0;
-/// Longest delay of a wake-up that the pacer catches up with.
-const CATCH_UP: Duration = Duration::from_millis(4);
 /// Time by which the disagreement of two clocks may grow within a few seconds, in µs.
 const CLOCK_SLACK_US: i64 = 2_000;
 /// A delay that is shorter than any before by more than this, in µs, shows that a clock was set.
@@ -129,19 +125,13 @@ fn patience(paths: f64) -> f64 {
 /// The pacer of one path.
 #[derive(Clone, Debug)]
 pub struct Pacer {
-    /// Whether the rate never changes.
+    /// Whether the rate is the node's fixed rate, which holds for all paths of the node together.
     fixed: bool,
     /// The rate, in bytes per second.
     rate: f64,
-    /// Time of one byte at the rate, in ns.
-    byte_ns: f64,
-    /// Time of one quantum at the rate, in ns.
-    quantum_ns: f64,
+    /// When packets may leave at the rate.
+    quanta: Quanta,
     phase: Phase,
-    /// When the next packet is due, by the rate alone.
-    due: Time,
-    /// When the next quantum may start.
-    open_at: Time,
     /// Members whose speed counts or has counted, sorted by number.
     paths: Vec<(u32, ReceiverState)>,
     round: u32,
@@ -177,17 +167,14 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// The pacer of a path without receivers. `fixed`: a rate in bytes per second that never
-    /// changes.
+    /// The pacer of a path without receivers. `fixed`: the node's fixed rate, in bytes per second.
     pub fn new(fixed: Option<u64>) -> Pacer {
-        let mut pacer = Pacer {
+        let rate = fixed.map_or(RATE_START, |r| (r as f64).max(1.0));
+        Pacer {
             fixed: fixed.is_some(),
-            rate: fixed.map_or(RATE_START, |r| (r as f64).max(1.0)),
-            byte_ns: 0.0,
-            quantum_ns: 0.0,
+            rate,
+            quanta: Quanta::new(rate),
             phase: Phase::Startup,
-            due: Time::ZERO,
-            open_at: Time::ZERO,
             paths: Vec::new(),
             round: 0,
             round_at: Time::ZERO,
@@ -207,23 +194,19 @@ impl Pacer {
             cut_at: Time::ZERO,
             peak: 0.0,
             outpacing: Outpacing::default(),
-        };
-        pacer.derive();
-        pacer
+        }
     }
 
-    /// Computes what follows from the rate, which has changed. (Divisions are too slow for every
-    /// packet.)
-    fn derive(&mut self) {
-        self.byte_ns = 1e9 / self.rate;
-        self.quantum_ns = (QUANTUM_BYTES * self.byte_ns).min(QUANTUM.as_nanos() as f64);
+    /// The fixed rate is `rate` bytes per second from now on.
+    pub fn set_fixed(&mut self, rate: u64) {
+        self.rate = (rate as f64).max(1.0);
     }
 
     /// Begins at `rate` bytes per second, which the network is known to carry, in Cruise.
     pub fn begin_at(&mut self, rate: u64) {
         if !self.fixed {
             self.rate = (rate as f64).clamp(RATE_MIN, RATE_MAX);
-            self.derive();
+            self.quanta.set_rate(self.rate);
             self.phase = Phase::Cruise;
         }
     }
@@ -289,25 +272,25 @@ impl Pacer {
         self.paths.retain(|p| p.0 != member as u32);
     }
 
-    /// Whether a packet may leave now.
+    /// Whether a packet may leave now. At a fixed rate it may always: the rate holds for all paths
+    /// of a node together.
     pub fn is_open(&self, now: Time) -> bool {
-        now >= self.open_at && now >= self.due
+        self.fixed || self.quanta.is_open(now)
     }
 
     /// When a packet may leave.
     pub fn opens_at(&self) -> Time {
-        self.open_at.max(self.due)
+        match self.fixed {
+            true => Time::ZERO,
+            false => self.quanta.opens_at(),
+        }
     }
 
     /// Notes that a packet of `bytes` bytes (UDP payload) leaves.
     pub fn sent(&mut self, now: Time, bytes: u32) {
         self.bytes += u64::from(bytes);
-        let floor = now - CATCH_UP;
-        let step = Duration::from_nanos((f64::from(bytes) * self.byte_ns) as u64);
-        self.due = self.due.max(floor) + step;
-        if self.due > now {
-            // This quantum is over: the pacer waits until the next is worth a system call.
-            self.open_at = self.due + Duration::from_nanos(self.quantum_ns as u64);
+        if !self.fixed {
+            self.quanta.sent(now, bytes);
         }
     }
 
@@ -456,7 +439,7 @@ impl Pacer {
             Next::Found => (self.phase, self.recent) = (Phase::Startup, NOTHING),
         }
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
-        self.derive();
+        self.quanta.set_rate(self.rate);
         self.round = newest.wrapping_add(1);
         self.round_at = now;
         self.round_bytes = self.bytes;

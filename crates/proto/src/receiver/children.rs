@@ -10,6 +10,7 @@ use crate::id::{NodeId, OpId};
 use crate::mutant::{self, Mutant};
 use crate::path::{Target, Transmission};
 use crate::scheme::Scheme;
+use crate::sender::Shares;
 use crate::seq::Seq;
 use crate::time::Time;
 use crate::wire::Feedback;
@@ -94,17 +95,25 @@ impl Receiver {
         &mut self,
         now: Time,
         config: &Config,
+        shares: Option<&mut Shares>,
         counters: &mut Counters,
         out: &mut VecDeque<Output>,
     ) -> Option<Transmission> {
         match &mut self.children {
-            Children::Served(relay) => relay.poll(now, config, counters, out),
+            Children::Served(relay) => relay.poll(now, config, shares, counters, out),
             Children::Aggregated(reports) => reports.question().map(|node| Transmission::Sync {
                 to: Target::Node(node),
                 sender: self.sender,
                 next: self.gaps.high(),
             }),
             Children::None => None,
+        }
+    }
+
+    /// The node's fixed rate is `rate` bytes per second from now on.
+    pub fn set_rate(&mut self, rate: u64) {
+        if let Children::Served(relay) = &mut self.children {
+            relay.set_rate(rate);
         }
     }
 

@@ -16,6 +16,7 @@ use crate::mutant::{self, Mutant};
 use crate::nonce::Nonces;
 use crate::path::Transmission;
 use crate::scheme::Scheme;
+use crate::sender::Shares;
 use crate::time::Time;
 use crate::wire::{self, Query, Writer};
 
@@ -190,19 +191,21 @@ impl Streams {
         None
     }
 
-    /// The next transmission that this node makes for the sender of a stream.
+    /// The next transmission that this node makes for the sender of a stream. `shares`: the node's
+    /// fixed rate, if it has one.
     #[inline]
     pub fn relay(
         &mut self,
         now: Time,
         config: &Config,
+        mut shares: Option<&mut Shares>,
         counters: &mut Counters,
         out: &mut VecDeque<Output>,
     ) -> Option<Transmission> {
         let mut from = 0;
         while let Some(place) = self.deadlines.due(RELAY, from, now) {
             let mut stream = self.change(&config.scheme, place)?;
-            if let Some(send) = stream.relay(now, config, counters, out) {
+            if let Some(send) = stream.relay(now, config, shares.as_deref_mut(), counters, out) {
                 return Some(send);
             }
             from = place + 1;

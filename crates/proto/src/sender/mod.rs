@@ -29,6 +29,7 @@ mod paths;
 mod poll;
 mod probing;
 mod reachability;
+mod shares;
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -46,8 +47,10 @@ use budget::Budget;
 use member::{GROUP_PATH, Member};
 use operations::Operations;
 use paths::Paths;
+use shares::Share;
 
 pub use member::MemberConfig;
+pub use shares::Shares;
 
 /// Longest time that a sender waits for members that have not been heard.
 const GRACE: Duration = Duration::from_millis(50);
@@ -69,6 +72,7 @@ pub struct Sender {
     /// What the sender knows of each slot's holder, or of its last one, by slot.
     members: Vec<Member>,
     paths: Paths,
+    share: Share,
     /// What members of the group's path lack, if the sender repairs it by code blocks.
     parity_requests: Option<ParityRequests>,
     ops: Operations,
@@ -158,6 +162,7 @@ impl Sender {
                 })
                 .collect(),
             paths: Paths::new(window, config.rate),
+            share: Share::new(group, relay.is_none()),
             parity_requests: blocks.then(|| ParityRequests::new(window)),
             ops: Operations::new(start),
             bursts: Bursts::new(),
@@ -227,6 +232,28 @@ impl Sender {
         self.paths[GROUP_PATH]
             .as_ref()
             .map_or(0, |l| l.pacer.rate())
+    }
+
+    /// The node's fixed rate is `rate` bytes per second from now on.
+    pub fn set_rate(&mut self, rate: u64) {
+        self.paths.set_rate(rate);
+        self.share.rate_has_changed();
+    }
+
+    /// Sets the weight by which the stream shares the node's fixed rate.
+    pub fn set_weight(&mut self, weight: u32) {
+        self.share.set_weight(weight);
+    }
+
+    /// The stream's turn to send has begun ([`Shares::next_turn`]).
+    pub fn begins_turn(&mut self) {
+        self.share.begins();
+    }
+
+    /// Whether the stream waits for its turn to send: it has something to send, and only the node's
+    /// fixed rate and the turns of other streams hold it back.
+    pub fn waits_for_turn(&self) -> bool {
+        self.share.waits()
     }
 
     /// Status of each receiver.

@@ -14,10 +14,8 @@ pub(super) struct Paths {
     all: Vec<Option<Path>>,
     /// Packets in the window of a path.
     window: u32,
-    /// The fixed rate, in bytes per second, if there is one.
+    /// The node's fixed rate, in bytes per second, if there is one.
     rate: Option<u64>,
-    /// The pacer of all paths together: a fixed rate holds for their sum.
-    total: Option<Pacer>,
     /// The number of the last path that was made.
     number: u32,
     /// The path whose turn it is to send.
@@ -27,14 +25,13 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Creates a set without paths. `window`: packets in the window of each path. `rate`: a fixed
-    /// rate for all paths together, in bytes per second.
+    /// Creates a set without paths. `window`: packets in the window of each path. `rate`: the
+    /// node's fixed rate, in bytes per second.
     pub fn new(window: u32, rate: Option<u64>) -> Paths {
         Paths {
             all: Vec::new(),
             window,
             rate,
-            total: rate.map(|r| Pacer::new(Some(r))),
             number: 0,
             turn: 0,
             taken: 0,
@@ -90,15 +87,11 @@ impl Paths {
         self.all.iter_mut().flatten()
     }
 
-    /// The pacer of all paths together, if the rate is fixed.
-    pub fn total(&self) -> Option<&Pacer> {
-        self.total.as_ref()
-    }
-
-    /// Counts `bytes` that leave by one of the paths.
-    pub fn count(&mut self, now: crate::time::Time, bytes: u32) {
-        if let Some(total) = &mut self.total {
-            total.sent(now, bytes);
+    /// The node's fixed rate is `rate` bytes per second from now on.
+    pub fn set_rate(&mut self, rate: u64) {
+        self.rate = Some(rate);
+        for path in self.iter_mut() {
+            path.pacer.set_fixed(rate);
         }
     }
 

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 
 use super::Sender;
 use super::member::GROUP_PATH;
+use super::shares::Shares;
 use crate::border::{Config, Counters, Output};
 use crate::id::NodeId;
 use crate::mutant::{self, Mutant};
 use crate::path::window::Lacking;
-use crate::path::{Burst, Pacer, Path, Target, Transmission};
+use crate::path::{Burst, Path, Target, Transmission};
 use crate::repair::{ParityRequests, XorExtents, XorSources};
 use crate::scheme::{How, Scheme};
 use crate::seq::Seq;
@@ -27,11 +28,13 @@ struct Next {
 }
 
 impl Sender {
-    /// Returns what the sender sends now, if anything.
+    /// Returns what the sender sends now, if anything. `shares`: the node's fixed rate, if it has
+    /// one.
     pub fn poll(
         &mut self,
         now: Time,
         config: &Config,
+        mut shares: Option<&mut Shares>,
         counters: &mut Counters,
         out: &mut VecDeque<Output>,
     ) -> Option<Transmission> {
@@ -54,15 +57,25 @@ impl Sender {
             };
             return Some(Transmission::Sync { to, sender, next });
         }
-        if self.paths.total().is_some_and(|t| !t.is_open(now)) {
+        if let Some(shares) = &mut shares
+            && !shares.is_open(now, &mut self.share)
+        {
+            let ready = self.sends_at(&config.scheme).is_some_and(|t| t <= now);
+            shares.pause(&mut self.share, ready);
             return None;
         }
         for k in 0..self.paths.len() {
             let at = self.paths.in_turn(k);
             if let Some(send) = self.poll_path(now, at, &config.scheme, counters) {
                 self.paths.has_sent(at, k);
+                if let Some(shares) = shares {
+                    shares.sent(now, &self.share);
+                }
                 return Some(send);
             }
+        }
+        if let Some(shares) = shares {
+            shares.pause(&mut self.share, false);
         }
         None
     }
@@ -284,7 +297,7 @@ impl Sender {
         };
         let bytes = (len + scheme.data_overhead() as u32).saturating_mul(copies);
         l.pacer.sent(now, bytes);
-        self.paths.count(now, bytes);
+        self.share.bytes = bytes;
         Some(burst)
     }
 
@@ -303,11 +316,23 @@ impl Sender {
         if let Some(t) = self.grace_ends() {
             at(t);
         }
+        let sends = self.sends_at(scheme).map(|t| t.max(self.share.opens));
+        // A stream that waits for its turn is told when it begins.
+        if let Some(t) = sends.filter(|t| *t != Time::NEVER) {
+            at(t);
+        }
+        wake
+    }
+
+    /// When the sender has something to send, as far as its paths are concerned, apart from probes;
+    /// [`Time::ZERO`]: at once.
+    fn sends_at(&self, scheme: &Scheme) -> Option<Time> {
+        let mut sends = None;
+        let mut at = |t: Time| sends = Some(sends.map_or(t, |s: Time| s.min(t)));
         let may_start = self.may_start_at().unwrap_or(Time::ZERO);
-        let total = self.paths.total().map_or(Time::ZERO, Pacer::opens_at);
         for (i, l) in self.paths.iter().enumerate() {
             let Some(l) = l else { continue };
-            let opens = l.pacer.opens_at().max(total);
+            let opens = l.pacer.opens_at();
             let demand = self.parity_requests.as_ref().filter(|_| i == GROUP_PATH);
             let asked = demand.and_then(ParityRequests::oldest);
             for t in [l.window.oldest_report(), asked].into_iter().flatten() {
@@ -317,6 +342,6 @@ impl Sender {
                 at(opens.max(may_start));
             }
         }
-        wake
+        sends
     }
 }

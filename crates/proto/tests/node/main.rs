@@ -8,4 +8,5 @@ mod mismatch;
 mod paths;
 mod receivers;
 mod repairs;
+mod shares;
 mod streams;

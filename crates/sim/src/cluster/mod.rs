@@ -6,6 +6,7 @@ mod barriers;
 mod hostility;
 mod members;
 mod relays;
+mod shares;
 mod steps;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use crate::hostile::Hostile;
 use crate::liar::Liar;
 use crate::object::World;
 use crate::scenario::Scenario;
+use crate::shares::ShareJudge;
 use crate::trace::Trace;
 use crate::transport::{Numbering, SimTransport};
 
@@ -50,6 +52,7 @@ enum Act {
     Notice(usize),
     Block(usize, bool),
     Rate(usize),
+    FixedRate(usize),
 }
 
 /// The result of a run in which nothing was wrong.
@@ -107,6 +110,7 @@ pub struct Cluster<'w> {
     pub(crate) hosts: Vec<Host>,
     pub(crate) world: Rc<World>,
     pub(crate) judge: Option<Judge>,
+    share_judge: Option<ShareJudge>,
     pub(crate) watchman: Option<Watchman>,
     pub(crate) first_words: FirstWords,
     pub(crate) crossings: Vec<Vec<Crossing>>,
@@ -223,6 +227,8 @@ impl<'w> Cluster<'w> {
         let judge = scenario
             .judged
             .then(|| Judge::new(&scenario, numbering, session, Rc::clone(&world)));
+        let shares = || ShareJudge::new(&scenario, group_id, Rc::clone(&world));
+        let share_judge = scenario.judged.then(shares).flatten();
         let watchman = scenario
             .judged
             .then(|| Watchman::new(&scenario, Rc::clone(&world)));
@@ -231,6 +237,7 @@ impl<'w> Cluster<'w> {
             hosts,
             world,
             judge,
+            share_judge,
             watchman,
             first_words: FirstWords::default(),
             crossings: Vec::new(),
@@ -477,6 +484,7 @@ impl<'w> Cluster<'w> {
         }
         self.scenario.groups = groups;
         (0..self.scenario.streams.len()).for_each(|stream| self.may_outpace(stream));
+        self.weigh_streams();
         self.start_baseline();
         self.start_barriers();
         for h in 0..self.hosts.len() {
@@ -536,6 +544,9 @@ impl<'w> Cluster<'w> {
         }
         for (i, r) in f.rates.iter().enumerate() {
             script.push((r.at, Act::Rate(i)));
+        }
+        for (i, r) in self.scenario.rate_changes.iter().enumerate() {
+            script.push((r.at, Act::FixedRate(i)));
         }
         for (at, act) in script {
             let at = Time(at.as_nanos() as u64);
@@ -619,6 +630,7 @@ impl<'w> Cluster<'w> {
                     self.fabric.set_rate(link, r.rate);
                 }
             }
+            Act::FixedRate(i) => self.change_rate(i),
         }
     }
 

@@ -135,6 +135,7 @@ impl Cluster<'_> {
         }
         self.events += packets.max(1);
         self.steps += 1;
+        self.look_who_shares(h);
         let host = &mut self.hosts[h];
         if self.scenario.judged && self.steps.is_multiple_of(INVARIANTS_EVERY) {
             host.driver.node().invariants();
@@ -214,6 +215,9 @@ impl Cluster<'_> {
                 });
             if let Some(judge) = &mut self.judge {
                 judge.departs(h as u32, d.dest, &d.bytes);
+            }
+            if let Some(judge) = &mut self.share_judge {
+                judge.departs(h, &d.bytes);
             }
             self.hosts[h].sent += 1;
             let Some(to) = d.to else { continue };

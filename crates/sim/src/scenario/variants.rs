@@ -11,7 +11,7 @@ use fabricast::proto::scheme::{Copied, FeedbackTopology};
 use super::{Change, Draw, Readdress, Scenario, SendsBy, SlowRule, Step, ms, us};
 use crate::fault::RateChange;
 use crate::topology::{LinkSpec, Topology};
-use crate::workload::Sending;
+use crate::workload::{GroupPlan, Sending, StreamPlan};
 
 impl Scenario {
     /// A scenario with a file to several receivers, of which the last lies in everything that it
@@ -110,6 +110,59 @@ impl Scenario {
             }
         }
         s.outpaced = Some(outpaced);
+        s
+    }
+
+    /// A scenario in which one host has several streams of different weights and a fixed rate. Some
+    /// have less to send than their share, or pause.
+    pub fn weighted(seed: u64) -> Scenario {
+        let mut draw = Draw {
+            rng: Rng::new(seed ^ 0x3e19_47ed),
+        };
+        let hosts = draw.between(3, 9) as usize;
+        let mut s = Scenario::new(hosts);
+        s.seed = seed;
+        let rate = draw.one(&[2_000_000, 10_000_000, 50_000_000]);
+        s.topology = Topology::single(LinkSpec {
+            rate: 4 * rate,
+            delay: us(draw.one(&[5, 200, 2000])),
+            queue: 1 << 20,
+        });
+        s.receive_buffer = 4 << 20;
+        s.rate = Some(rate);
+        s.scheme.window = draw.one(&[64, 1024, 16_384]);
+        s.faults.down.loss = draw.one(&[0.0, 0.0, 0.01, 0.1]);
+        s.faults.heal_at = Duration::from_secs(60);
+        for group in 0..draw.between(2, 5) as usize {
+            let mut members: Vec<usize> = (1..hosts).filter(|_| draw.rarely(2)).collect();
+            if members.is_empty() {
+                members.push(1);
+            }
+            members.insert(0, 0);
+            s.groups.push(GroupPlan {
+                members,
+                payload_size: draw.one(&[1440, 8900]),
+                start: 0,
+            });
+            let lens = (0..draw.between(1, 20)).map(|_| draw.rng.below(rate / 20));
+            let mut plan = StreamPlan::new(group, 0, lens.collect());
+            plan.weight = draw.one(&[1, 1, 2, 5, 20, 1000]);
+            plan.start = us(draw.one(&[0, 1000, 100_000]));
+            plan.sending = match draw.rng.below(3) {
+                0 => Sending::Ahead(1),
+                1 => Sending::Every(us(draw.one(&[1000, 20_000, 100_000]))),
+                _ => Sending::Ahead(usize::MAX),
+            };
+            s.streams.push(plan);
+        }
+        for _ in 0..draw.one(&[0, 0, 4]) {
+            s.rate_changes.push(RateChange {
+                host: 0,
+                at: us(draw.rng.below(500_000)),
+                rate: rate / draw.between(1, 10),
+            });
+        }
+        s.rate_changes.sort_by_key(|change| change.at);
         s
     }
 
