@@ -97,6 +97,11 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
 fn destination(args: &args::Recv) -> Result<PathBuf, Error> {
     let dest = args.dir.as_ref().or(args.dest.as_ref()).cloned();
     let dest = dest.unwrap_or_default(); // clap requires one of them
+    if dest.as_os_str() == "-" {
+        return Err(Error::Usage(
+            "a feed does not go to standard output: name a directory for --follow".into(),
+        ));
+    }
     if args.dir.is_some() {
         let made = fs::create_dir_all(&dest);
         made.map_err(|e| Error::io(format!("making {}", shown(&dest)), e))?;
@@ -392,8 +397,6 @@ impl Following {
             dest: open.folder.clone(),
             into_directory: true,
             any_names: true,
-            // A newer version takes the place of an older one.
-            overwrite: true,
             received: Some(Arc::new(open.record.holdings(&names))),
             name: Some(self.name.clone()),
             reserve: self.reserve(open),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use fabricast::error::Error;
 use fabricast::feed::Entry;
+use fabricast::text::shown;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, access};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -105,14 +106,24 @@ impl Queue {
     }
 }
 
-/// Whether there is such a program: at this path, or by this name in the search path.
-fn can_run(program: &str) -> bool {
-    let is_program = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
-    if program.contains('/') {
-        return is_program(Path::new(program));
+/// What is wrong with a program, at this path or by this name in the search path; `None` if it can
+/// run.
+fn trouble(program: &str) -> Option<String> {
+    let can_run = |path: &PathBuf| access(path, Access::EXEC_OK).is_ok();
+    let mut files: Vec<PathBuf> = match program.contains('/') {
+        true => vec![program.into()],
+        false => {
+            let places = std::env::var_os("PATH").unwrap_or_default();
+            let places = std::env::split_paths(&places);
+            places.map(|place| place.join(program)).collect()
+        }
+    };
+    files.retain(|path| path.is_file());
+    match files.first() {
+        _ if files.iter().any(can_run) => None,
+        Some(path) => Some(format!("{} is not executable (chmod +x)", shown(path))),
+        None => Some(format!("{program:?} is no program here")),
     }
-    let places = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&places).any(|place| is_program(&place.join(program)))
 }
 
 /// Runs hooks until it is stopped or dropped.
@@ -130,8 +141,8 @@ impl Hooks {
         if words.is_empty() {
             return Err(usage("it has no words"));
         }
-        if !can_run(&words[0]) {
-            return Err(usage(&format!("{:?} is no program here", words[0])));
+        if let Some(trouble) = trouble(&words[0]) {
+            return Err(usage(&trouble));
         }
         let queue = Arc::new(Queue::default());
         let (tell, ended) = channel();

@@ -29,6 +29,28 @@ struct In {
     state: &'static str,
 }
 
+/// How a transfer may end.
+const RESULTS: [&str; 3] = ["success", "partial", "failure"];
+/// How a hook may end while the receiver goes on.
+const HOOKS: [&str; 4] = ["success", "failure", "timeout", "not_started"];
+/// How the part of a receiver may end.
+const STATES: [State; 6] = [
+    State::Verified,
+    State::Received,
+    State::Failed,
+    State::Lost,
+    State::Dropped,
+    State::Refused,
+];
+
+/// Counts nothing yet of what ends so. Prometheus sees the first event only if there was a counter
+/// before it.
+fn begin(counters: &Family<Ended, Counter>, results: &[&'static str]) {
+    for result in results {
+        drop(counters.get_or_create(&Ended { result }));
+    }
+}
+
 /// A gauge of numbers that are not negative.
 type Level = Gauge<u64, AtomicU64>;
 
@@ -43,6 +65,7 @@ struct Both {
 
 impl Both {
     fn register(&self, to: &mut Registry) {
+        begin(&self.publications, &RESULTS);
         to.register(
             "publications",
             "Transfers that have ended, by how they ended",
@@ -93,6 +116,10 @@ impl FeedMetrics {
     pub fn registry(&self) -> Registry {
         let mut to = Registry::with_prefix("fabricast");
         self.both.register(&mut to);
+        self.follow(Counts::default());
+        for state in STATES.map(word) {
+            drop(self.receivers.get_or_create(&In { state }));
+        }
         to.register(
             "followers",
             "Connected followers, by what they do",
@@ -247,6 +274,7 @@ impl FollowMetrics {
             Unit::Bytes,
             self.mended_bytes.clone(),
         );
+        begin(&self.hooks, &HOOKS);
         to.register("hooks", "Hooks, by how they ended", self.hooks.clone());
         to
     }

@@ -497,6 +497,28 @@ fn metrics_say_what_has_come() {
     run.until("notice", |e| {
         e["text"].as_str().unwrap().contains("can read the metrics")
     });
+    // Counters are there before anything has happened.
+    for (metrics, names) in [
+        (
+            &metrics,
+            [
+                "publications_total{result=\"partial\"}",
+                "hooks_total{result=\"timeout\"}",
+            ],
+        ),
+        (
+            &sender_metrics,
+            [
+                "publications_total{result=\"failure\"}",
+                "receivers_total{state=\"lost\"}",
+            ],
+        ),
+    ] {
+        let values = scrape(metrics);
+        for name in names {
+            assert_eq!(values[&format!("fabricast_{name}")], 0.0);
+        }
+    }
     for name in ["a", "b"] {
         publish(&feed, name, b"12345");
         until_entry(&mut run, name);

@@ -17,7 +17,7 @@ use common::tree::send;
 use common::{Run, Scratch};
 use fabricast::feed::Entry;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A follower records what has come, whatever the catalogue names. So it does not believe that it
 /// has the other version, and does not want again what it has.
@@ -303,4 +303,64 @@ fn a_link_that_leads_nowhere_goes_later() {
     let notices = end.all("notice");
     let about = notices.filter(|e| e["text"].as_str().unwrap().contains("link"));
     assert_eq!(about.count(), 1, "it is told once: {end:#?}");
+}
+
+/// What somebody else has put in the place of an entry, or of a file in it, is named and stays,
+/// until its user moves it away or wants it replaced. What was received is replaced.
+#[test]
+fn what_was_not_received_is_replaced_only_if_its_user_wants_that() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    publish(&feed, "conf", b"the feed's");
+    publish(&feed, "other", b"1");
+    fs::create_dir(feed.join("dir")).unwrap();
+    publish(&feed, "dir/x", b"the feed's");
+    let to = dir.path("to");
+    let folder = to.join("feed");
+    fs::create_dir_all(folder.join("dir")).unwrap();
+    let (conf, x) = (folder.join("conf"), folder.join("dir/x"));
+    for path in [&conf, &x] {
+        fs::write(path, "mine").unwrap();
+    }
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &to, &[]);
+    for (name, path) in [("conf", &conf), ("dir", &x)] {
+        let failed = run.until("publication_failed", |e| e["entries"] == json!([name]));
+        let reason = failed["reason"].as_str().unwrap();
+        assert!(
+            reason.contains(path.to_str().unwrap()) && reason.contains("with --force"),
+            "{reason}"
+        );
+    }
+    run.until("catalogue", |e| e["entries"] == 3 && e["wanted"] == 2);
+    assert_eq!(
+        [&conf, &x].map(|path| fs::read(path).unwrap()),
+        [b"mine"; 2]
+    );
+    // One is moved away, the other one is to be replaced.
+    fs::rename(&conf, dir.path("moved")).unwrap();
+    until_entry(&mut run, "conf");
+    ends(run);
+    let mut run = follow(&address, &to, &["--force"]);
+    until_all(&mut run, 3);
+    ends(run);
+    // From now on both are the feed's.
+    publish(&feed, "conf", b"a newer one");
+    publish(&feed, "dir/x", b"a newer one");
+    let mut run = follow(&address, &to, &[]);
+    until_all(&mut run, 3);
+    assert_eq!(contents(&folder), contents(&feed));
+    ends(run);
+    // Without the record everything comes again, but nobody knows whose a file is that differs.
+    fs::remove_file(folder.join(".fabricast-feed.json")).unwrap();
+    publish(&feed, "conf", b"the newest");
+    let mut run = follow(&address, &to, &[]);
+    run.until("publication_failed", |e| e["entries"] == json!(["conf"]));
+    run.until("catalogue", |e| e["entries"] == 3 && e["wanted"] == 1);
+    ends(run);
+    let mut run = follow(&address, &to, &["--force"]);
+    until_all(&mut run, 3);
+    assert_eq!(contents(&folder), contents(&feed));
+    ends(run);
+    ends(sender);
 }

@@ -95,8 +95,11 @@ fn a_sender_that_was_killed_is_started_again() {
     let before = runs.each_mut().map(|run| placed(run, 50));
     sender.signal(Signal::KILL);
     assert_eq!(sender.end().code, None);
-    for run in runs {
-        run.end().expect(8);
+    for (run, name) in runs.into_iter().zip(names) {
+        let end = run.end().expect(8);
+        let dest = dir.path(name);
+        let told = format!("what has come is kept in {}", dest.display());
+        assert!(has_notice(&end, &told), "{end:#?}");
     }
     let (sender, address) = send(&[&top], &args);
     let runs = names.map(|name| recv(&address, name, &dir.path(name)));
@@ -107,6 +110,33 @@ fn a_sender_that_was_killed_is_started_again() {
         let all = before + received(end, &sent);
         assert!(all <= len * 11 / 10, "{name}: {all} of {len}");
         check(&top, &dir.path(name));
+    }
+}
+
+fn has_notice(end: &End, text: &str) -> bool {
+    let mut notices = end.all("notice");
+    notices.any(|e| e["text"].as_str().unwrap().contains(text))
+}
+
+/// Another version of a set is complete: what a killed receiver had of the one before is gone. What
+/// is left of another set stays.
+#[test]
+fn a_newer_version_leaves_nothing_of_the_one_before() {
+    let dir = Scratch::new();
+    let [one, other] = ["one", "other"].map(|name| dir.file(name, 20_000_000));
+    let to = dir.path("to");
+    killed(&one, &to);
+    killed(&other, &to);
+    let left = || [".journal", ".partial"].map(|kind| hidden(&to, kind).len());
+    assert_eq!(left(), [2, 2]);
+    let file = std::fs::File::options().write(true).open(&one).unwrap();
+    file.set_modified(std::time::SystemTime::now()).unwrap();
+    for (source, before) in [(&one, [1, 1]), (&other, [0, 0])] {
+        let (sender, address) = send(&[source], &[]);
+        let end = recv(&address, "r", &to).end().expect(0);
+        sender.end().expect(0);
+        assert_eq!(left(), before);
+        assert_eq!(end.all("resumed").next().is_some(), source == &other);
     }
 }
 

@@ -113,6 +113,16 @@ fn bad_usage_says_so() {
             "neither a file nor a directory",
         ),
         (&["recv", "x", "--from", "no such host"], 2, "no such host"),
+        (
+            &["recv", "-", "--from", "h", "--follow"],
+            2,
+            "name a directory",
+        ),
+        (
+            &["recv", place, "--from", "h", "--follow", "--hook", source],
+            2,
+            "source is not executable (chmod +x)",
+        ),
         (&["completions", "csh"], 2, "bash"),
         (&["manual", "/dev/null/man1"], 1, "/dev/null/man1"),
     ];

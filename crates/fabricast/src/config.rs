@@ -483,10 +483,12 @@ pub struct RecvOptions {
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
     /// Whether what is in directories of the set and not in the set is deleted at the end. With
-    /// `overwrite`, what has another type than an entry of the set is deleted to make way for it.
+    /// `overwrite` or `received`, what has another type than an entry of the set is deleted to make
+    /// way for it.
     pub delete: bool,
-    /// What the same sender has put into the destination before. With `overwrite` an entry at the
-    /// top takes the place of one of another type that was received.
+    /// What the same sender has put into the destination before. That may be replaced without
+    /// `overwrite`, at the top also by an entry of another type. The receiver finds out by the
+    /// journals there what interrupted transfers have put there.
     pub received: Option<Arc<dyn Received>>,
     /// Whether to tell only what would be deleted, and to receive nothing.
     pub dry_run: bool,

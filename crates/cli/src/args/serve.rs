@@ -114,7 +114,8 @@ pub struct Serve {
     ///
     /// A publication is short if its entries have at most 4 MiB each, and long otherwise. One place
     /// is kept for short ones, so that they do not wait for long ones; the others are for long
-    /// ones, which share the network. With 1 every publication waits for the one before.
+    /// ones, which share the network. With 1 every publication waits for the one before. A follower
+    /// takes part in as many as its own --at-once says: raise that, too.
     #[arg(
         long,
         value_name = "N",

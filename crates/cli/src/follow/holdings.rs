@@ -22,10 +22,10 @@ use serde::{Deserialize, Serialize};
 /// counts as somebody else's.
 const BYTES_MAX: usize = 64 << 20;
 
-/// What tells one file or directory from another that takes its place.
+/// What tells one file or directory from another that takes its place. The number of the device
+/// does not, since it may be another one when the host or a network file system was started again.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Identity {
-    device: u64,
     inode: u64,
     /// When it was made, where the file system knows that: inodes are used again.
     made: Option<SystemTime>,
@@ -35,7 +35,6 @@ impl Identity {
     /// What tells the file or directory with this metadata from others.
     pub fn of(meta: &Metadata) -> Identity {
         Identity {
-            device: meta.dev(),
             inode: meta.ino(),
             made: meta.created().ok(),
         }

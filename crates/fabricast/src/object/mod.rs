@@ -149,7 +149,7 @@ pub use source_set::{Selection, SourceFile, SourceSet, Unopened};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
 pub use tree::{
-    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, Received, Tree, UnprovenFile,
+    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, Received, Tree, UnprovenFile, is_kept,
     remove_leftovers,
 };
 

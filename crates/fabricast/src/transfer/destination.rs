@@ -1,5 +1,6 @@
 //! The destination of what is received, as the receiver's user has named it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::object::{
     BLOCK, Destination, Discard, DryRun, Kept, StreamWriter, Target, Tree, any_name, check_space,
-    parent, safe_name,
+    is_kept, parent, safe_name,
 };
 use crate::setting::{FROM, MAX_SIZE, SERVE};
 
@@ -79,16 +80,30 @@ pub fn check(options: &RecvOptions) -> Result<(), Error> {
     }
 }
 
+/// The directory in which a receiver that was cut off has kept something of the set whose manifest
+/// has this digest; `None` if nothing is kept.
+pub fn kept(options: &RecvOptions, set: &str) -> Option<PathBuf> {
+    let (root, name) = place(options);
+    let set = blake3::Hash::from_hex(set).ok()?;
+    let is_kept = options.makes_files() && is_kept(root, &set, name);
+    is_kept.then(|| root.to_owned())
+}
+
+/// The directory that everything goes to, and the name there, if the user has chosen one.
+fn place(options: &RecvOptions) -> (&Path, Option<&OsStr>) {
+    let dest = &options.dest;
+    match options.into_directory || dest.is_dir() {
+        true => (dest, None),
+        false => (parent(dest), dest.file_name()),
+    }
+}
+
 /// Where things go and what may happen there, as the options say. `found`: see [`prepare`].
 pub fn destination(options: &RecvOptions, found: bool) -> Destination {
-    let dest = &options.dest;
-    let (root, name) = match options.into_directory || dest.is_dir() {
-        true => (dest.as_path(), None),
-        false => (parent(dest), dest.file_name().map(ToOwned::to_owned)),
-    };
+    let (root, name) = place(options);
     Destination {
         root: root.to_owned(),
-        name,
+        name: name.map(ToOwned::to_owned),
         any_names: options.any_names,
         overwrite: options.overwrite,
         sync: options.sync,
@@ -195,7 +210,8 @@ pub fn prepare(
         Err(_) => Kept::default(),
     };
     let is_there = path.symlink_metadata().is_ok_and(|there| !there.is_dir());
-    if is_there && kept.is_empty() && !options.overwrite {
+    let is_told_later = options.overwrite || options.received.is_some();
+    if is_there && kept.is_empty() && !is_told_later {
         return Err(Error::Exists(path));
     }
     let target = Target::Tree(Box::new(tree));

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::ibrmp;
 use crate::object::check_space;
 use crate::setting::SERVE;
-use crate::text::escaped;
+use crate::text::{escaped, shown};
 use crate::waker::Waker;
 
 /// Receives a set of files.
@@ -43,6 +43,10 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
             &waker,
             tell,
         );
+        let set = joined
+            .as_ref()
+            .ok()
+            .map(|joined| joined.welcome.manifest.clone());
         let result = match (joined, found) {
             (Ok(joined), _) => take_part(&mut control, joined, is_found, options, &waker, tell),
             // What was found may be no sender, or no honest one. The true one may be there, too.
@@ -55,6 +59,17 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
         };
         if let Err(error) = &result {
             say_why(&mut control, error, is_found, options.net.wording);
+            let is_cut_off = matches!(error, Error::PeerLost(_) | Error::Interrupted);
+            // One that follows a feed goes on by itself.
+            if is_cut_off
+                && options.received.is_none()
+                && let Some(path) = set.and_then(|set| destination::kept(options, &set))
+            {
+                let path = shown(&path);
+                let text =
+                    format!("what has come is kept in {path}: the same command goes on there");
+                tell(RecvEvent::Notice { text });
+            }
         }
         return result;
     }

@@ -11,6 +11,7 @@ use std::path::Path;
 use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::leftovers::remove_replaced;
 use super::{Tree, absurd, disk};
 use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
@@ -70,6 +71,8 @@ impl Tree {
         if let Some(journal) = self.journal.take() {
             journal.remove();
         }
+        let top = self.destination.name.as_deref();
+        remove_replaced(&self.root, &self.manifest, top);
         Ok(())
     }
 
@@ -144,7 +147,7 @@ impl Tree {
                 disk::remove(directory, &between);
                 placed.map_err(|e| self.error(entry, "linking", e))
             }
-            Err(Errno::EXIST) => Err(Error::Exists(self.path(entry))),
+            Err(Errno::EXIST) => Err(self.exists(entry)),
             Err(e) => Err(self.error(entry, "linking", e)),
         }
     }

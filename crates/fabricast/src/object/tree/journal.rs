@@ -5,6 +5,7 @@
 //! of: it only says which bytes to hash, and the hashes decide. A record that makes no sense ends
 //! it.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -164,7 +165,19 @@ impl Journal {
     }
 }
 
-fn file_name(id: &str) -> String {
+/// What tells a set and its place apart from others in the same directory: `set` is the digest of
+/// its manifest, `name` the name of the only entry at the top, if its user has chosen one.
+pub fn journal_id(set: &blake3::Hash, name: Option<&OsStr>) -> String {
+    let mut place = blake3::Hasher::new();
+    place.update(set.as_bytes());
+    if let Some(name) = name {
+        place.update(name.as_encoded_bytes());
+    }
+    place.finalize().to_hex()[..16].to_owned()
+}
+
+/// The name of a journal.
+pub fn file_name(id: &str) -> String {
     format!(".fabricast-{id}.journal")
 }
 

@@ -1,28 +1,30 @@
 //! What receivers have left that were interrupted, and do not go on.
 
-use std::ffi::OsStr;
-use std::fs;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, Mode, OFlags};
+use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
 
 use super::beneath::open_directory;
-use super::journal::{Journal, Record, is_own};
-use super::surplus::names;
+use super::journal::{self, Journal, Record, is_own, journal_id};
+use super::surplus::{delete, names};
 use super::{disk, relative};
-use crate::object::manifest::{Kind, Manifest};
+use crate::object::manifest::{Kind, Manifest, TOP};
+
+/// Whether a file has the name of a partial file of the journal `id`.
+fn is_partial(name: &OsStr, id: &str) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(format!(".fabricast-{id}.").as_bytes()) && name.ends_with(b".partial")
+}
 
 /// Removes the partial files of the journal `id` from the directories of its set beneath `root`. A
 /// directory that is not there, and one that a link leads to, are left alone, and so is what is
 /// another user's. `top`: the name of the only entry at the top, if its user has chosen one.
 pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Option<&OsStr>) {
-    let is_partial = |name: &OsStr| {
-        let name = name.as_encoded_bytes();
-        name.starts_with(format!(".fabricast-{id}.").as_bytes()) && name.ends_with(b".partial")
-    };
     for (number, entry) in (0..).zip(set.entries()) {
         if entry.kind != Kind::Directory {
             continue;
@@ -31,7 +33,7 @@ pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Opt
             continue;
         };
         let listed = names(&directory).unwrap_or_default();
-        for name in listed.iter().filter(|name| is_partial(name)) {
+        for name in listed.iter().filter(|name| is_partial(name, id)) {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let opened = sys::openat(&directory, &**name, flags, Mode::empty());
             if opened.is_ok_and(|file| is_own(&file.into())) {
@@ -39,6 +41,92 @@ pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Opt
             }
         }
     }
+}
+
+/// A journal that no running receiver has open.
+struct Left {
+    journal: Journal,
+    /// Its set, as far as the journal has it.
+    set: Manifest,
+}
+
+/// The journals in the directory `root` that no running receiver has open, and that are this
+/// user's. `listed`: the names in that directory.
+fn left<'a>(root: &'a Arc<OwnedFd>, listed: &'a [OsString]) -> impl Iterator<Item = Left> + 'a {
+    let id = |name: &'a OsString| {
+        let name = name.to_str()?;
+        name.strip_prefix(".fabricast-")?.strip_suffix(".journal")
+    };
+    listed.iter().filter_map(id).filter_map(|id| {
+        let mut journal = Journal::open(root, id.to_owned())?;
+        let mut set = Manifest::default();
+        while let Some(Record::Page(page)) = journal.next() {
+            if set.add_page(&page).is_err() {
+                break;
+            }
+        }
+        Some(Left { journal, set })
+    })
+}
+
+impl Left {
+    /// Removes the partial files and the staged directories of this user, and then the journal.
+    /// `listed`: the names in the directory `root`. `top`: as in [`remove_partials`].
+    fn remove(
+        self,
+        root: &OwnedFd,
+        listed: &[OsString],
+        top: Option<&OsStr>,
+    ) -> Result<(), io::Error> {
+        let id = self.journal.id();
+        remove_partials(root, id, &self.set, top);
+        let mut result = Ok(());
+        for name in listed.iter().filter(|name| is_partial(name, id)) {
+            let there = sys::statat(root, &**name, AtFlags::SYMLINK_NOFOLLOW);
+            let is_ours = there.is_ok_and(|it| it.st_uid == rustix::process::geteuid().as_raw());
+            if is_ours && let Err((_, e)) = delete(root, name.as_ref()) {
+                result = Err(e.into());
+            }
+        }
+        if result.is_ok() {
+            self.journal.remove();
+        }
+        result
+    }
+}
+
+/// The sets that receivers have begun in the directory `root` and that none receives now.
+pub(super) fn unfinished(root: &Arc<OwnedFd>) -> Vec<Manifest> {
+    let listed = names(root).unwrap_or_default();
+    left(root, &listed).map(|left| left.set).collect()
+}
+
+/// Removes what interrupted receivers have left in the directory `root` of sets that `set` has
+/// replaced: all that they have at the top has the name of something that `set` has there. What a
+/// running receiver has there stays, and so does what is another user's. What cannot be removed
+/// stays, too. `top`: as in [`remove_partials`].
+pub(super) fn remove_replaced(root: &Arc<OwnedFd>, set: &Manifest, top: Option<&OsStr>) {
+    let tops = |set: &Manifest| -> BTreeSet<Box<[u8]>> {
+        let tops = set.entries().iter().filter(|entry| entry.parent == TOP);
+        tops.map(|entry| entry.name.clone()).collect()
+    };
+    let replaced_by = tops(set);
+    let listed = names(root).unwrap_or_default();
+    for left in left(root, &listed) {
+        // Another ID: the set was to get another name, or its pages are not all there.
+        let is_in_place = journal_id(&left.set.digest(), top) == left.journal.id();
+        let is_replaced = top.is_some() || tops(&left.set).is_subset(&replaced_by);
+        if is_in_place && is_replaced {
+            let _ = left.remove(root, &listed, top);
+        }
+    }
+}
+
+/// Whether a receiver that was interrupted has kept something of a set in a directory. `set`: the
+/// digest of its manifest. `name`: that of the only entry at the top, if its user has chosen one.
+pub fn is_kept(directory: &Path, set: &blake3::Hash, name: Option<&OsStr>) -> bool {
+    let journal = directory.join(journal::file_name(&journal_id(set, name)));
+    journal.symlink_metadata().is_ok()
 }
 
 /// Removes what receivers have left in a directory that were interrupted: their journals, the files
@@ -52,42 +140,12 @@ pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Opt
 pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = Arc::new(sys::open(directory, flags, Mode::empty())?);
-    let names = fs::read_dir(directory)?.flatten().map(|e| e.file_name());
-    let names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
-    let id = |name: &String| {
-        let id = name.strip_prefix(".fabricast-")?.strip_suffix(".journal")?;
-        Some(id.to_owned())
-    };
+    let listed = names(&root)?;
     let (mut removed, mut failed) = (0, None);
-    for id in names.iter().filter_map(id) {
-        let Some(mut journal) = Journal::open(&root, id.clone()) else {
-            continue;
-        };
-        let mut set = Manifest::default();
-        while let Some(Record::Page(page)) = journal.next() {
-            if set.add_page(&page).is_err() {
-                break;
-            }
-        }
-        remove_partials(&root, &id, &set, None);
-        let partial = format!(".fabricast-{id}.");
-        let is_partial = |name: &&String| name.starts_with(&partial) && name.ends_with(".partial");
-        let remove = |name: &String| {
-            let path = directory.join(name);
-            match path.symlink_metadata() {
-                Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
-                _ => fs::remove_file(path),
-            }
-        };
-        let mut is_clean = true;
-        for name in names.iter().filter(is_partial) {
-            if let Err(error) = remove(name) {
-                (is_clean, failed) = (false, Some(error));
-            }
-        }
-        if is_clean {
-            journal.remove();
-            removed += 1;
+    for left in left(&root, &listed) {
+        match left.remove(&root, &listed, None) {
+            Ok(()) => removed += 1,
+            Err(error) => failed = Some(error),
         }
     }
     failed.map_or(Ok(removed), Err)
@@ -95,9 +153,11 @@ pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+    use crate::object::manifest::Entry;
     use crate::object::testing::scratch;
 
     #[test]
@@ -136,5 +196,59 @@ mod tests {
         assert_eq!(there, expected);
         drop(runs);
         fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// What is left of a set goes when another set is complete that has the same place. It stays if
+    /// somebody receives it, if it has another place, or if the other set does not have all of it.
+    #[test]
+    fn what_a_complete_set_has_replaced_is_removed() {
+        let set = |names: &[&str], time| {
+            let mut set = Manifest::default();
+            for name in names {
+                let entry = Entry {
+                    parent: TOP,
+                    name: name.as_bytes().into(),
+                    kind: Kind::File(5),
+                    mode: 0o644,
+                    mtime: time,
+                    mtime_ns: 0,
+                    owner: (0, 0),
+                    attributes: Default::default(),
+                };
+                set.add(entry).unwrap();
+            }
+            set
+        };
+        let begin = |dir: &Path, root: &Arc<OwnedFd>, set: &Manifest, name: Option<&OsStr>| {
+            let id = journal_id(&set.digest(), name);
+            let mut journal = Journal::open(root, id.clone()).unwrap();
+            let mut page = Vec::new();
+            set.put_page(0, &mut page);
+            journal.add(&Record::Page(page));
+            fs::write(dir.join(format!(".fabricast-{id}.0.partial")), "left").unwrap();
+            journal
+        };
+        let (new, named) = (set(&["a", "b"], 2), Some("a".as_ref()));
+        for (old, runs, place, complete, is_removed) in [
+            (set(&["a"], 1), false, None, None, true),
+            (set(&["a", "b"], 1), false, None, None, true),
+            (set(&["a", "c"], 1), false, None, None, false),
+            (set(&["a"], 1), true, None, None, false),
+            (set(&["a"], 1), false, named, None, false),
+            (set(&["a"], 1), false, None, named, false),
+            (set(&["c"], 1), false, named, named, true),
+        ] {
+            let dir = scratch();
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let root = Arc::new(sys::open(&dir, flags, Mode::empty()).unwrap());
+            let journal = begin(&dir, &root, &old, place);
+            let journal = runs.then_some(journal);
+            remove_replaced(&root, &new, complete);
+            let count = fs::read_dir(&dir).unwrap().count();
+            let told = format!("{old:?}, {runs}, {place:?}, {complete:?}");
+            assert_eq!(count, if is_removed { 0 } else { 2 }, "{told}");
+            drop(journal);
+            fs::remove_dir_all(dir).unwrap();
+        }
     }
 }

@@ -43,10 +43,11 @@ use self::file_systems::FileSystems;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
-pub use self::leftovers::remove_leftovers;
+pub use self::leftovers::{is_kept, remove_leftovers};
 use self::partial::{Had, Partial};
 use self::ranges::Ranges;
 pub use self::received::Received;
+use self::replacing::Before;
 pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
@@ -91,8 +92,8 @@ pub struct Destination {
     pub attributes: bool,
     /// Whether what is in directories of the set and not in the set is deleted at the end.
     pub deletes: bool,
-    /// What the same sender has put there before. With `overwrite` an entry of another type takes
-    /// its place.
+    /// What the same sender has put there before. That may be replaced without `overwrite`, at the
+    /// top also by an entry of another type.
     pub received: Option<Arc<dyn Received>>,
 }
 
@@ -116,7 +117,7 @@ impl Destination {
 
     /// Whether what has another type than an entry of the set is deleted to make way for it.
     fn replaces_all(&self) -> bool {
-        self.overwrite && self.deletes
+        (self.overwrite || self.received.is_some()) && self.deletes
     }
 
     fn open(&self) -> Result<OwnedFd, Error> {
@@ -157,6 +158,8 @@ pub struct Tree {
     resumes: bool,
     /// Entries that are there already and may be of an earlier run, so that they may be replaced.
     ours: BTreeSet<u32>,
+    /// What this sender's earlier sets have put there, as far as that was looked at.
+    before: Before,
     /// Packs that are on the disk and that the sender has not announced yet.
     kept: KeptPacks,
     /// Files of an earlier run that have their names, and what of them the sender has announced.
@@ -235,6 +238,7 @@ impl Tree {
             id: None,
             resumes: false,
             ours: BTreeSet::new(),
+            before: Before::default(),
             kept: KeptPacks::new(),
             named: BTreeMap::new(),
             flushes_all: false,
@@ -423,7 +427,10 @@ impl Tree {
 
     /// Whether what is in an entry's place may be replaced.
     fn may_replace(&self, entry: u32) -> bool {
-        self.destination.overwrite || self.ours.contains(&entry)
+        self.destination.overwrite
+            || self.replaces_all(entry)
+            || self.ours.contains(&entry)
+            || self.before.has(entry)
     }
 
     /// Length of a file in bytes; 0 for a number that no entry has.

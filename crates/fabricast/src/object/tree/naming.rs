@@ -196,7 +196,7 @@ impl Tree {
         let overwrite = self.may_replace(partial.entry);
         self.make_way(partial.entry, directory, &name)?;
         let fails = |e: Errno| match (e, overwrite) {
-            (Errno::EXIST, false) => Error::Exists(self.path(partial.entry)),
+            (Errno::EXIST, false) => self.exists(partial.entry),
             _ => self.error(partial.entry, "renaming to", e),
         };
         let link = |name: &Path| disk::name(&partial.file, directory, name);

@@ -76,11 +76,15 @@ impl Tree {
                 true => Ok(()),
                 false => self.make_directory(entry, &directory),
             },
-            (true, Some(_), _) if self.destination.overwrite => Err(Error::Usage(format!(
-                "{} is a directory at the sender and none here: {}",
-                shown(&self.path(entry)),
-                hint()
-            ))),
+            (true, Some(_), _)
+                if self.destination.overwrite || self.destination.received.is_some() =>
+            {
+                Err(Error::Usage(format!(
+                    "{} is a directory at the sender and none here: {}",
+                    shown(&self.path(entry)),
+                    hint()
+                )))
+            }
             (false, _, Some(FileType::Directory)) => Err(Error::Usage(format!(
                 "{} is a directory here and none at the sender: {}",
                 shown(&self.path(entry)),
@@ -91,8 +95,8 @@ impl Tree {
             (false, ..) if self.staged_top(entry).is_some() => {
                 disk::unlink(&directory, &name, false).map_err(|e| self.error(entry, "deleting", e))
             }
-            (false, ..) if self.destination.overwrite => Ok(()),
-            _ => Err(Error::Exists(self.path(entry))),
+            (false, Some(there), _) if self.is_replaced(entry, &there, &directory, &name) => Ok(()),
+            _ => Err(self.exists(entry)),
         }
     }
 

@@ -1,28 +1,134 @@
-//! What came from the sender before gives way to what has another type.
+//! What came from the sender before gives way to what comes now.
 //!
 //! A destination may belong to one sender, as a feed's directory does. Its caller knows what this
-//! sender's earlier sets have put there. That is replaced, and nothing else is deleted.
+//! sender's earlier sets have put there, and journals say what interrupted runs have put there.
+//! That is replaced, and nothing else is, unless the user wants it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self as sys, AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::beneath::open_directory;
+use super::received::Received;
+use super::resuming::is_like;
 use super::surplus::{DEPTH_MAX, OURS, delete, names, not_deleted};
-use super::{Tree, disk};
+use super::{Tree, disk, leftovers};
 use crate::error::Error;
-use crate::object::manifest::TOP;
-use crate::setting::DELETE;
+use crate::object::manifest::{Manifest, TOP};
+use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
 
+/// What a sender's earlier sets have put into the destination, as far as that was looked at.
+#[derive(Default)]
+pub(super) struct Before {
+    /// Entries in whose places they have put what is there.
+    entries: BTreeSet<u32>,
+    /// For entries at the top: the paths that they have put there, as the caller knows them.
+    paths: BTreeMap<u32, Option<BTreeSet<PathBuf>>>,
+    /// What interrupted runs may have put there.
+    unfinished: Option<Unfinished>,
+}
+
+/// Sets of interrupted runs, and for each path the entries that it has in them.
+struct Unfinished {
+    sets: Vec<Manifest>,
+    places: HashMap<Vec<u8>, Vec<(usize, u32)>>,
+}
+
+impl Unfinished {
+    fn new(sets: Vec<Manifest>) -> Unfinished {
+        let mut places = HashMap::<Vec<u8>, Vec<(usize, u32)>>::new();
+        for (i, set) in sets.iter().enumerate() {
+            for entry in 0..set.entries().len() as u32 {
+                places.entry(set.path(entry)).or_default().push((i, entry));
+            }
+        }
+        Unfinished { sets, places }
+    }
+}
+
+impl Before {
+    /// Whether what is in an entry's place was found to be of an earlier set of this sender.
+    pub(super) fn has(&self, entry: u32) -> bool {
+        self.entries.contains(&entry)
+    }
+}
+
 impl Tree {
+    /// Whether what is in the place of an entry that is no directory may be replaced.
+    pub(super) fn is_replaced(
+        &mut self,
+        entry: u32,
+        there: &sys::Stat,
+        directory: &OwnedFd,
+        name: &Path,
+    ) -> bool {
+        if self.may_replace(entry) {
+            return true;
+        }
+        let Some(received) = self.destination.received.clone() else {
+            return false;
+        };
+        let target = || sys::readlinkat(directory, name, Vec::new()).ok();
+        let path = self.manifest.path(entry);
+        let is_known = is_like(&self.manifest, entry, there, target)
+            || self.is_listed(entry, &path, &*received)
+            || self.is_unfinished(&path, |set, other| is_like(set, other, there, target));
+        if is_known {
+            self.before.entries.insert(entry);
+        }
+        is_known
+    }
+
+    /// Whether the caller knows that an entry's place was received. `path`: that of the entry.
+    fn is_listed(&mut self, entry: u32, path: &[u8], received: &dyn Received) -> bool {
+        let mut top = entry;
+        while self.entry(top).parent != TOP {
+            top = self.entry(top).parent;
+        }
+        let name = self.own_name(top);
+        let paths = self.before.paths.entry(top);
+        let paths = paths.or_insert_with(|| received.paths(name.as_os_str()));
+        let Some(paths) = paths else { return false };
+        let within: PathBuf = Path::new(OsStr::from_bytes(path))
+            .components()
+            .skip(1)
+            .collect();
+        top == entry || paths.contains(&within)
+    }
+
+    /// Whether an interrupted run has begun a set with an entry at this path which `is_it`.
+    fn is_unfinished(&mut self, path: &[u8], is_it: impl Fn(&Manifest, u32) -> bool) -> bool {
+        let unfinished = &mut self.before.unfinished;
+        let unfinished =
+            unfinished.get_or_insert_with(|| Unfinished::new(leftovers::unfinished(&self.root)));
+        let places = unfinished.places.get(path).into_iter().flatten();
+        places
+            .into_iter()
+            .any(|(i, entry)| is_it(&unfinished.sets[*i], *entry))
+    }
+
+    /// The error for what is in an entry's place and is not replaced.
+    pub(super) fn exists(&self, entry: u32) -> Error {
+        let path = self.path(entry);
+        match self.destination.received {
+            None => Error::Exists(path),
+            Some(_) => Error::Usage(format!(
+                "{} is there, and was not received from there: move it away, or have it replaced \
+                 with {OVERWRITE}",
+                shown(&path)
+            )),
+        }
+    }
+
     /// Whether what has an entry's place may have been received from this sender.
     pub(super) fn is_owned(&self, entry: u32) -> bool {
-        let to = &self.destination;
-        to.received.is_some() && to.overwrite && self.entry(entry).parent == TOP
+        self.destination.received.is_some() && self.entry(entry).parent == TOP
     }
 
     /// What an entry's place held when it was received from this sender, if that is there.

@@ -5,6 +5,7 @@
 //! the sender has not proven.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,7 +14,7 @@ use std::path::Path;
 use rustix::fs::{self as sys, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::journal::{Journal, Record, is_own, partial_name};
+use super::journal::{Journal, Record, is_own, journal_id, partial_name};
 use super::kept::{Kept, is_hole};
 use super::leftovers::remove_partials;
 use super::partial::Partial;
@@ -44,12 +45,7 @@ impl Tree {
         set: &blake3::Hash,
         go_on: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Kept, Error> {
-        let mut place = blake3::Hasher::new();
-        place.update(set.as_bytes());
-        if let Some(name) = &self.destination.name {
-            place.update(name.as_encoded_bytes());
-        }
-        let id = place.finalize().to_hex()[..16].to_owned();
+        let id = journal_id(set, self.destination.name.as_deref());
         let Some(mut journal) = Journal::open(&self.root, id) else {
             return Ok(Kept::default());
         };
@@ -212,41 +208,16 @@ impl Tree {
         if !self.resumes {
             return false;
         }
-        let kind = self.entry(entry).kind.clone();
-        let like = match kind {
-            Kind::HardLink(to) => to,
-            _ => entry,
+        let directory = self.directory_of(entry).ok();
+        let target = || {
+            let directory = directory?;
+            sys::readlinkat(&*directory, name, Vec::new()).ok()
         };
-        let len = match kind {
-            Kind::Copy(of) => self.len(of),
-            _ => self.len(like),
-        };
-        let time = self.times(like).last_modification;
-        let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
-        let is_ours = match kind {
-            Kind::Symlink(target) => {
-                let directory = self.directory_of(entry);
-                let to = directory
-                    .ok()
-                    .and_then(|d| sys::readlinkat(&*d, name, Vec::new()).ok());
-                to.is_some_and(|to| *to.as_bytes() == *target)
-            }
-            Kind::Directory | Kind::Stream => false,
-            Kind::Special(special) => {
-                let (kind, device) = disk::special(special);
-                FileType::from_raw_mode(there.st_mode) == kind && there.st_rdev == device
-            }
-            Kind::File(_) | Kind::HardLink(_) | Kind::Copy(_) => {
-                is_file
-                    && there.st_size as u64 == len
-                    && there.st_mtime == time.tv_sec
-                    && i128::from(there.st_mtime_nsec) == i128::from(time.tv_nsec)
-            }
-        };
+        let is_ours = is_like(&self.manifest, entry, there, target);
         if is_ours {
             self.ours.insert(entry);
-            if let Kind::Copy(_) = self.entry(entry).kind {
-                self.taken += (there.st_blocks as u64 * STAT_BLOCK).min(len);
+            if let Kind::Copy(of) = self.entry(entry).kind {
+                self.taken += (there.st_blocks as u64 * STAT_BLOCK).min(self.len(of));
             }
         }
         is_ours
@@ -390,7 +361,10 @@ impl Tree {
             // Of an earlier run there may be some that this one has not opened.
             let top = self.destination.name.as_deref();
             remove_partials(&self.root, journal.id(), &self.manifest, top);
-            journal.remove();
+            // It tells what this run has put there, which a later set may replace.
+            if self.destination.received.is_none() || !journal.has_packs() {
+                journal.remove();
+            }
         }
     }
 }
@@ -404,6 +378,39 @@ impl Drop for Tree {
         {
             self.discard();
         }
+    }
+}
+
+/// Whether what is there looks like an entry of a set that is no directory: it has the type, and
+/// the length and the time of a file, or leads where a link leads. `target`: where it leads, if it
+/// is a link.
+pub(super) fn is_like(
+    set: &Manifest,
+    entry: u32,
+    there: &sys::Stat,
+    target: impl FnOnce() -> Option<CString>,
+) -> bool {
+    let it = |number: u32| &set.entries()[number as usize];
+    let file = match it(entry).kind {
+        Kind::HardLink(to) => to,
+        _ => entry,
+    };
+    let (time, type_there) = (it(file), FileType::from_raw_mode(there.st_mode));
+    let is_file = |of: u32| {
+        matches!(it(of).kind, Kind::File(len) if there.st_size as u64 == len)
+            && type_there == FileType::RegularFile
+            && there.st_mtime == time.mtime
+            && i128::from(there.st_mtime_nsec) == i128::from(time.mtime_ns)
+    };
+    match &it(entry).kind {
+        Kind::Symlink(to) => target().is_some_and(|target| *target.as_bytes() == **to),
+        Kind::Directory | Kind::Stream => false,
+        Kind::Special(special) => {
+            let (kind, device) = disk::special(*special);
+            type_there == kind && there.st_rdev == device
+        }
+        Kind::Copy(of) => is_file(*of),
+        Kind::File(_) | Kind::HardLink(_) => is_file(file),
     }
 }
 

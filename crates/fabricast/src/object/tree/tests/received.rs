@@ -19,6 +19,13 @@ fn before(name: &str, paths: &[&str]) -> Before {
     Before([(name.into(), paths)].into())
 }
 
+/// A tree in `to`, which belongs to one sender.
+fn tree_of_one_sender(to: &Path, before: &Before) -> Tree {
+    let mut tree = Tree::new(Destination::new(to.to_owned())).unwrap();
+    tree.destination.received = Some(Arc::new(before.clone()));
+    tree
+}
+
 /// Receives a set into `to`. With `kept` there is a journal, so that directories are staged.
 fn receive(
     to: &Path,
@@ -28,8 +35,7 @@ fn receive(
     set: &[u8],
     files: &[(u32, &[u8])],
 ) -> Result<(), Error> {
-    let mut tree = tree(to);
-    tree.destination.received = Some(Arc::new(before.clone()));
+    let mut tree = tree_of_one_sender(to, before);
     tree.destination.deletes = deletes;
     if kept {
         tree.resume(&blake3::hash(set), &mut || Ok(()))?;
@@ -85,8 +91,7 @@ fn a_file_takes_the_place_of_a_directory_that_was_received() {
 fn what_comes_to_a_directory_meanwhile_keeps_it() {
     let dir = scratch();
     std::fs::create_dir(dir.join("d")).unwrap();
-    let mut tree = tree(&dir);
-    tree.destination.received = Some(Arc::new(before("d", &[])));
+    let mut tree = tree_of_one_sender(&dir, &before("d", &[]));
     tree.add_page(&a_file()).unwrap();
     std::fs::write(dir.join("d/mine"), "mine").unwrap();
     tree.write(&[piece(0, 0, 3, true)], b"new").unwrap();
@@ -112,8 +117,7 @@ fn a_directory_takes_the_place_of_a_file_that_was_received() {
         // A run that has begun changes nothing, and another one goes on with it.
         let known = before("d", &[]);
         if kept {
-            let mut tree = tree(&dir);
-            tree.destination.received = Some(Arc::new(known.clone()));
+            let mut tree = tree_of_one_sender(&dir, &known);
             let set = blake3::hash(&two_files());
             tree.resume(&set, &mut || Ok(())).unwrap();
             tree.add_page(&two_files()).unwrap();
@@ -133,4 +137,102 @@ fn a_directory_takes_the_place_of_a_file_that_was_received() {
         std::fs::remove_dir_all(&place).unwrap();
     }
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Whether something is replaced.
+fn is_replaced(received: Result<(), Error>, path: &Path) -> bool {
+    let bytes = std::fs::read(path).unwrap();
+    match received {
+        Ok(()) => assert_ne!(bytes, b"mine"),
+        Err(error) => {
+            let text = error.to_string();
+            let told = format!("{} is there, and was not received", path.display());
+            assert!(text.contains(&told), "{text}");
+            assert_eq!(bytes, b"mine");
+            return false;
+        }
+    }
+    true
+}
+
+/// In a directory that belongs to one sender a file gives way if it was received from there, if it
+/// looks like the one that comes, or if the user wants it.
+#[test]
+fn only_what_was_received_is_replaced() {
+    let (none, listed) = (Before::default(), before("d", &["g", "f"]));
+    let files: [(u32, &[u8]); 2] = [(1, &[1; 100]), (2, &[2; 10])];
+    let in_directory = |known: &Before, deletes, overwrite| {
+        let dir = scratch();
+        std::fs::create_dir(dir.join("d")).unwrap();
+        let place = dir.join("d/f");
+        std::fs::write(&place, "mine").unwrap();
+        let mut tree = tree_of_one_sender(&dir, known);
+        (tree.destination.deletes, tree.destination.overwrite) = (deletes, overwrite);
+        let received = super::store(&mut tree, &two_files(), &files);
+        let is_replaced = is_replaced(received, &place);
+        assert_eq!(dir.join("d/g").exists(), is_replaced);
+        std::fs::remove_dir_all(dir).unwrap();
+        is_replaced
+    };
+    assert!(!in_directory(&none, false, false));
+    assert!(!in_directory(&before("d", &["g", "f/f"]), false, false));
+    assert!(in_directory(&listed, false, false));
+    assert!(in_directory(&none, false, true));
+    // All that the sender does not have goes there.
+    assert!(in_directory(&none, true, false));
+    let at_top = |known: &Before, deletes, time| {
+        let dir = scratch();
+        let place = dir.join("d");
+        std::fs::write(&place, "mine").unwrap();
+        let file = File::options().write(true).open(&place).unwrap();
+        file.set_modified(time).unwrap();
+        let set = page(&[entry(TOP, "d", Kind::File(4), 0o644)]);
+        let received = receive(&dir, known, deletes, true, &set, &[(0, b"new!")]);
+        let is_replaced = is_replaced(received, &place);
+        assert_eq!(names(&dir), ["d"]);
+        std::fs::remove_dir_all(dir).unwrap();
+        is_replaced
+    };
+    let now = std::time::SystemTime::now();
+    let then = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 5);
+    assert!(!at_top(&none, false, now));
+    assert!(!at_top(&none, true, now));
+    assert!(at_top(&listed, false, now));
+    assert!(at_top(&none, false, then));
+}
+
+/// What a run has put there that was interrupted, or has failed for good, is replaced by a later
+/// version of the set, though nobody has noted it.
+#[test]
+fn what_an_interrupted_run_has_put_there_is_replaced() {
+    for fails in [false, true] {
+        let dir = scratch();
+        std::fs::create_dir(dir.join("d")).unwrap();
+        std::fs::write(dir.join("d/g"), "mine").unwrap();
+        let none = Before::default();
+        let earlier = page(&[
+            entry(TOP, "d", Kind::Directory, 0o750),
+            entry(0, "f", Kind::File(3), 0o640),
+            entry(0, "h", Kind::File(10), 0o604),
+        ]);
+        let mut tree = tree_of_one_sender(&dir, &none);
+        tree.resume(&blake3::hash(&earlier), &mut || Ok(()))
+            .unwrap();
+        tree.add_page(&earlier).unwrap();
+        tree.write(&[piece(1, 0, 3, true)], b"old").unwrap();
+        tree.note_pack(b"any", 3);
+        if fails {
+            tree.discard();
+        }
+        drop(tree);
+        let files: [(u32, &[u8]); 2] = [(1, &[1; 100]), (2, &[2; 10])];
+        let received = receive(&dir, &none, false, true, &two_files(), &files);
+        assert!(!is_replaced(received, &dir.join("d/g")));
+        std::fs::remove_file(dir.join("d/g")).unwrap();
+        receive(&dir, &none, false, true, &two_files(), &files).unwrap();
+        assert_eq!(names(&dir.join("d")), ["f", "g"]);
+        // Nothing of the earlier run is left.
+        assert_eq!(names(&dir), ["d"]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }
