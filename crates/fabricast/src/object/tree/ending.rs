@@ -27,6 +27,7 @@ impl Tree {
         if !self.is_complete() {
             return Err(absurd("it ends before all files are there"));
         }
+        self.check_folding()?;
         let count = self.manifest.entries().len() as u32;
         self.name_held()?;
         if !self.has_copies {

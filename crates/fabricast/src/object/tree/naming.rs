@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, FileType, OFlags};
+use rustix::fs::{self as sys, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::disk::{self, OWN};
@@ -85,6 +86,7 @@ impl Tree {
         &mut self,
         go_on: &mut dyn FnMut(u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.check_folding()?;
         self.has_copies = true;
         for entry in 0..self.manifest.entries().len() as u32 {
             let Kind::Copy(of) = self.entry(entry).kind else {
@@ -211,24 +213,37 @@ impl Tree {
                     fails(e)
                 })
             }
-            (Some(between), overwrite) => {
-                let renamed = match overwrite {
-                    true => disk::rename(directory, between, &name),
-                    false => disk::rename_new(directory, between, &name),
-                };
-                match renamed {
-                    // The file system does not have that flag. A link never replaces anything.
-                    Err(Errno::INVAL | Errno::NOSYS) if !overwrite => {
-                        disk::link((directory, between), directory, &name).map_err(fails)?;
-                        disk::remove(directory, between);
-                        Ok(())
-                    }
-                    result => result.map_err(fails),
-                }
-            }
+            (Some(between), true) => disk::rename(directory, between, &name).map_err(fails),
+            (Some(between), false) => rename_new(directory, between, &name).map_err(fails),
         }?;
         partial.name = None;
         Ok(())
+    }
+}
+
+/// Gives a file another name in its directory, where nothing is.
+fn rename_new(directory: &OwnedFd, from: &Path, to: &Path) -> Result<(), Errno> {
+    match disk::rename_new(directory, from, to) {
+        // The file system does not have that flag.
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        renamed => return renamed,
+    }
+    // A link never replaces anything.
+    match disk::link((directory, from), directory, to) {
+        // The file system does not have links either, as exFAT by FUSE. What comes between this
+        // look and the rename is replaced.
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            match sys::statat(directory, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => disk::rename(directory, from, to),
+                Err(e) => Err(e),
+                Ok(_) => Err(Errno::EXIST),
+            }
+        }
+        linked => {
+            linked?;
+            disk::remove(directory, from);
+            Ok(())
+        }
     }
 }
 

@@ -255,6 +255,7 @@ impl Tree {
     /// Counts a pack that is kept as stored, since the sender has announced it. Completes the files
     /// whose bytes are all there. Returns the header of the pack, if it has files.
     pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<Option<Header>, Error> {
+        self.check_folding()?;
         let header = self.kept.remove(hash);
         let content = header.as_ref().map(|header| &header.content);
         let pieces = match content {

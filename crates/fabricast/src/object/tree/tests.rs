@@ -1,5 +1,6 @@
 //! Tests of trees: what a sender says, and what is on the disk after it.
 
+mod folding;
 mod power_cut;
 mod received;
 pub mod recorder;
