@@ -2,6 +2,7 @@
 
 mod folding;
 mod power_cut;
+mod power_cut_replacing;
 mod received;
 pub mod recorder;
 mod resuming;
