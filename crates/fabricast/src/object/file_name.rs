@@ -1,5 +1,6 @@
 //! Names of received files: those that the sender chooses, and those of partial files.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,24 @@ pub fn any_name(name: &str) -> Option<&str> {
         || name.starts_with('.')
         || name.contains(['/', '\0']);
     (!bad).then_some(name)
+}
+
+/// A hash that two names in the directory `parent` share if they are equal but for case: as Unicode
+/// has it for names in UTF-8, and as ASCII has it for others.
+pub fn folded_hash(parent: u32, name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parent.hash(&mut hasher);
+    match std::str::from_utf8(name) {
+        // First to upper case: more than one lower-case letter may have the same one.
+        Ok(name) => {
+            let upper = name.chars().flat_map(char::to_uppercase);
+            upper
+                .flat_map(char::to_lowercase)
+                .for_each(|c| c.hash(&mut hasher));
+        }
+        Err(_) => name.to_ascii_lowercase().hash(&mut hasher),
+    }
+    hasher.finish()
 }
 
 /// The directory of a file.
@@ -125,5 +144,15 @@ mod tests {
         assert!(error.to_string().contains("f.000001.partial"), "{error}");
         assert_eq!(std::fs::read(&taken).unwrap(), b"left behind");
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn names_that_are_equal_but_for_case_have_the_same_hash() {
+        let is_alike = |one: &[u8], other: &[u8]| folded_hash(0, one) == folded_hash(0, other);
+        for (one, other) in [("Ab", "aB"), ("ΣΑΣ", "σας"), ("STRASSE Ä", "straße ä")] {
+            assert!(is_alike(one.as_bytes(), other.as_bytes()), "{one}");
+        }
+        assert!(is_alike(b"\xffX", b"\xffx") && !is_alike(b"\xc4", b"\xe4"));
+        assert!(!is_alike(b"ab", b"abc") && folded_hash(0, b"a") != folded_hash(1, b"a"));
     }
 }

@@ -5,11 +5,13 @@
 //! or [`Malformed`], and memory is bounded by the length of the pages.
 
 mod alone;
+mod attributes;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use self::alone::Alone;
+pub use self::attributes::Attributes;
 use super::LEN_MAX;
 use crate::error::Error;
 
@@ -62,9 +64,6 @@ pub enum Special {
     Block(u32, u32),
 }
 
-/// Extended attributes of an entry by name, in the order of the names.
-pub type Attributes = BTreeMap<Box<[u8]>, Box<[u8]>>;
-
 /// One entry of a set.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
@@ -85,6 +84,11 @@ pub struct Entry {
     /// Extended attributes.
     pub attributes: Attributes,
 }
+
+/// Bytes of an entry in memory, without what its name, target and attributes take. With
+/// [`ENTRIES_MAX`] and [`MANIFEST_MAX`] it keeps what any sender can make a receiver take below
+/// 1 GiB.
+const _: () = assert!(size_of::<Entry>() <= 88);
 
 /// Why bytes are no manifest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -219,8 +223,8 @@ impl Manifest {
             let is_name = (1..=NAME_MAX).contains(&name.len()) && !name.contains(&0);
             is_name && value.len() <= VALUE_MAX
         };
-        let mut attributes = entry.attributes.iter();
-        if !attributes.all(|(n, v)| is_sound(n, v)) || encoded_len(&entry) > PAGE_MAX {
+        let are_sound = entry.attributes.iter().all(|(n, v)| is_sound(n, v));
+        if !are_sound || encoded_len(&entry) > PAGE_MAX {
             return wrong("an extended attribute is none, or there are too many");
         }
         let (len, copied) = (self.len.checked_add(len), self.copied.checked_add(copied));
@@ -349,12 +353,8 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
         }
     }
     if has_attributes {
-        out.extend((entry.attributes.len() as u16).to_be_bytes());
-    }
-    for (name, value) in &entry.attributes {
-        put_bytes(out, name);
-        out.extend((value.len() as u32).to_be_bytes());
-        out.extend(value);
+        out.extend((entry.attributes.iter().count() as u16).to_be_bytes());
+        out.extend(entry.attributes.bytes());
     }
 }
 
@@ -367,10 +367,8 @@ fn encoded_len(entry: &Entry) -> usize {
         Kind::HardLink(_) | Kind::Copy(_) => 4,
         Kind::Special(_) => 8,
     };
-    let attributes = entry.attributes.iter();
-    let attributes: usize = attributes.map(|(n, v)| 2 + n.len() + 4 + v.len()).sum();
     let count = if entry.attributes.is_empty() { 0 } else { 2 };
-    ENTRY_MIN + entry.name.len() + rest + count + attributes
+    ENTRY_MIN + entry.name.len() + rest + count + entry.attributes.bytes().len()
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -403,24 +401,10 @@ fn decode(page: &mut &[u8]) -> Option<Entry> {
         BLOCK => Kind::Special(Special::Block(number(page)?, number(page)?)),
         _ => return None,
     };
-    let mut attributes = Attributes::new();
-    if flags & ATTRIBUTES != 0 {
-        let count = u16::from_be_bytes(take(page)?);
-        for _ in 0..(count > 0).then_some(count)? {
-            let name = take_bytes(page)?;
-            let len = number(page)? as usize;
-            let (value, rest) = page.split_at_checked(len)?;
-            *page = rest;
-            // In order, and each once.
-            if attributes
-                .last_key_value()
-                .is_some_and(|last| *last.0 >= name)
-            {
-                return None;
-            }
-            attributes.insert(name, value.into());
-        }
-    }
+    let attributes = match flags & ATTRIBUTES {
+        0 => Attributes::default(),
+        _ => Attributes::decode(page)?,
+    };
     Some(Entry {
         parent,
         name,
@@ -471,9 +455,16 @@ mod tests {
         }
     }
 
+    /// Attributes with these names, and values of these lengths.
+    fn attributes(all: &[(&[u8], usize)]) -> Attributes {
+        let all = all.iter();
+        all.map(|(name, len)| ((*name).into(), vec![7; *len].into()))
+            .collect()
+    }
+
     fn with_attribute(name: &[u8], len: usize) -> Entry {
         Entry {
-            attributes: Attributes::from([(name.into(), vec![7; len].into())]),
+            attributes: attributes(&[(name, len)]),
             ..entry(0, b"x", Kind::File(0))
         }
     }
@@ -485,7 +476,7 @@ mod tests {
         let mut m = Manifest::default();
         m.add(entry(TOP, b"d", Kind::Directory)).unwrap();
         let mut marked = with_attribute(b"user.a", VALUE_MAX);
-        marked.attributes.insert((*b"user.b").into(), [].into());
+        marked.attributes = attributes(&[(b"user.b", 0), (b"user.a", VALUE_MAX)]);
         m.add(marked.clone()).unwrap();
         for (name, what) in [
             (b"f", Special::Fifo),

@@ -159,7 +159,7 @@ impl SourceSet {
             mtime: now.as_secs() as i64,
             mtime_ns: now.subsec_nanos(),
             owner: (user.as_raw(), group.as_raw()),
-            attributes: Attributes::new(),
+            attributes: Attributes::default(),
         };
         let named = manifest.add(entry);
         named.map_err(|_| Error::Usage(format!("{name:?} is no name for a file")))?;

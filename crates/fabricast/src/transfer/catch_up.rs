@@ -143,4 +143,29 @@ mod tests {
         assert!(lacks.remove(0, 2) && lacks.remove(4, 9) && lacks.is_empty());
         assert!(Lacks::before(0).is_empty());
     }
+    /// While the stream runs, what is sent again has one percent of its bytes, and the pack that
+    /// goes beyond is the last. When the stream has ended, nothing bounds it.
+    #[test]
+    fn packs_are_sent_again_within_their_share_while_the_stream_runs() {
+        let dir = crate::object::testing::scratch();
+        let set = crate::object::testing::set_of(std::slice::from_ref(&dir));
+        let index = Arc::new(PackIndex::new(set));
+        let mut catch_up = CatchUp::new(index, Waker::new().unwrap());
+        assert!(catch_up.is_due(false), "nothing was sent again yet");
+        catch_up.add(60);
+        catch_up.add(140);
+        for (again, is_due) in [(0, true), (1, true), (2, true), (3, false), (200, false)] {
+            catch_up.bytes = again;
+            assert_eq!(catch_up.is_due(false), is_due, "{again} of 200 bytes");
+            assert!(catch_up.is_due(true), "{again} bytes after the stream");
+        }
+        catch_up.add(19_800);
+        assert!(catch_up.is_due(false), "1 % of 20 000 bytes");
+        catch_up.bytes = 201;
+        assert!(!catch_up.is_due(false));
+        // One pack is read at a time, whatever is left of the share.
+        catch_up.is_reading = true;
+        assert!(!catch_up.is_due(true));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

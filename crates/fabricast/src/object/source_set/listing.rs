@@ -72,7 +72,7 @@ pub struct Selection {
 
 /// The extended attributes of an entry that is no symbolic link.
 fn attributes(path: &Path) -> Result<Attributes, Errno> {
-    let mut found = Attributes::new();
+    let mut found = Vec::new();
     let list = |size| {
         let mut names = vec![0; size];
         let len = sys::llistxattr(path, &mut names[..])?;
@@ -80,7 +80,7 @@ fn attributes(path: &Path) -> Result<Attributes, Errno> {
         Ok(names)
     };
     let names: Vec<u8> = match list(1 << 16) {
-        Err(Errno::OPNOTSUPP) => return Ok(found),
+        Err(Errno::OPNOTSUPP) => return Ok(Attributes::default()),
         names => names?,
     };
     for name in names.split(|b| *b == 0) {
@@ -89,12 +89,12 @@ fn attributes(path: &Path) -> Result<Attributes, Errno> {
         }
         let mut value = vec![0; 1 << 16];
         match sys::lgetxattr(path, name, &mut value[..]) {
-            Ok(len) => _ = found.insert(name.into(), value[..len].into()),
+            Ok(len) => found.push((name.into(), value[..len].into())),
             Err(Errno::NODATA) => {} // removed just now
             Err(e) => return Err(e),
         }
     }
-    Ok(found)
+    Ok(found.into_iter().collect())
 }
 
 /// Lists what is sent.
@@ -172,7 +172,7 @@ impl<'a> Listing<'a> {
                     e,
                 )
             })?,
-            false => Attributes::new(),
+            false => Attributes::default(),
         };
         let is_file = matches!(kind, Kind::File(_));
         let is_directory = kind == Kind::Directory;

@@ -12,9 +12,10 @@ use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::leftovers::remove_replaced;
+use super::naming::draw_name;
 use super::{Tree, absurd, disk};
 use crate::error::Error;
-use crate::object::file_name::{partial_name, with_partial_name};
+use crate::object::file_name::with_partial_name;
 use crate::object::manifest::{Kind, Special, TOP};
 use crate::text::shown;
 
@@ -28,6 +29,7 @@ impl Tree {
         if !self.is_complete() {
             return Err(absurd("it ends before all files are there"));
         }
+        self.check_folding()?;
         let count = self.manifest.entries().len() as u32;
         self.name_held()?;
         if !self.has_copies {
@@ -141,7 +143,8 @@ impl Tree {
         match make(&name) {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) if self.may_replace(entry) => {
-                let ((), between) = with_partial_name(&name, partial_name, |n| Ok(make(n)?))?;
+                let draw = draw_name(self.journal_id(), entry, directory);
+                let ((), between) = with_partial_name(&name, draw, |n| Ok(make(n)?))?;
                 let placed = disk::rename(directory, &between, &name);
                 // Renaming one name of a file to another of its names does nothing.
                 disk::remove(directory, &between);

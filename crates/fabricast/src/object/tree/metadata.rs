@@ -73,7 +73,7 @@ impl Tree {
             return Ok(());
         }
         let is_root = self.is_root && self.makes_special();
-        for (name, value) in &self.entry(entry).attributes {
+        for (name, value) in self.entry(entry).attributes.iter() {
             if !name.starts_with(b"user.") && !is_root {
                 continue;
             }

@@ -10,6 +10,7 @@ mod beneath;
 mod disk;
 mod ending;
 mod file_systems;
+mod folding;
 mod journal;
 mod kept;
 mod leftovers;
@@ -134,6 +135,8 @@ pub struct Tree {
     manifest: Manifest,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
+    /// Number of entries whose names were checked to differ by more than case, where that matters.
+    folding_checked: usize,
     /// Length of a stream in bytes, once it is known.
     stream_len: Option<u64>,
     /// Files that are complete, or that the sender could not read.
@@ -226,6 +229,7 @@ impl Tree {
             root,
             manifest: Manifest::default(),
             starts: Vec::new(),
+            folding_checked: 0,
             stream_len: None,
             done: Vec::new(),
             staged: BTreeSet::new(),
@@ -401,7 +405,11 @@ impl Tree {
             if self.entry(entry).parent == TOP {
                 self.check_top(entry)?;
             }
-            self.make_place(entry)?;
+            if let Err(error) = self.make_place(entry) {
+                // What is in the way may have come of this very set.
+                self.check_folding()?;
+                return Err(error);
+            }
         }
         if let Some(journal) = &mut self.journal {
             journal.add(&Record::Page(page.to_vec()));
@@ -444,6 +452,7 @@ impl Tree {
     /// Writes the pieces of a pack, and gives names to the files that are complete. Packs may come
     /// in any order, each once.
     pub fn write(&mut self, mut pieces: &[Piece], mut bytes: &[u8]) -> Result<(), Error> {
+        self.check_folding()?;
         let mut left = bytes.len();
         while let Some(first) = pieces.first() {
             if left - bytes.len() >= WRITTEN {

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{self as sys, FileType, OFlags};
+use rustix::fs::{self as sys, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
 use super::disk::{self, OWN};
@@ -26,11 +27,8 @@ impl Tree {
     pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
         let directory = self.directory_of(entry)?;
         let is_in_place = is_whole && self.staged_top(entry).is_some();
-        let id = match self.journal {
-            Some(_) if !is_whole => self.id.clone(),
-            _ => None,
-        };
-        let hidden = match self.may_be_nameless && id.is_none() {
+        let is_kept = !is_whole && self.journal.is_some();
+        let hidden = match self.may_be_nameless && !is_kept {
             _ if is_in_place => Some(self.create_in_place(entry, &directory)?),
             true => disk::create(&directory, None, self.first_mode(entry)).ok(),
             false => None,
@@ -38,15 +36,7 @@ impl Tree {
         let (file, name) = match hidden {
             Some(file) => (file, None),
             None => {
-                let draw = |path: &Path| match &id {
-                    Some(id) => {
-                        let name = PathBuf::from(journal::partial_name(id, entry));
-                        // One that cannot be used, since it is not this user's alone.
-                        disk::remove(&directory, &name);
-                        Ok(name)
-                    }
-                    None => partial_name(path),
-                };
+                let draw = draw_name(self.journal_id(), entry, &directory);
                 let (file, name) = with_partial_name(&self.name(entry), draw, |name| {
                     Ok(disk::create(&directory, Some(name), OWN)?)
                 })?;
@@ -59,7 +49,7 @@ impl Tree {
             name,
             is_in_place,
             directory,
-            is_kept: id.is_some(),
+            is_kept,
             ranges: Ranges::default(),
             taken: 0,
         };
@@ -85,6 +75,7 @@ impl Tree {
         &mut self,
         go_on: &mut dyn FnMut(u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.check_folding()?;
         self.has_copies = true;
         for entry in 0..self.manifest.entries().len() as u32 {
             let Kind::Copy(of) = self.entry(entry).kind else {
@@ -190,45 +181,78 @@ impl Tree {
         Ok(())
     }
 
+    /// What the partial files are called after that a later run of this set finds.
+    pub(super) fn journal_id(&self) -> Option<&str> {
+        self.journal.as_ref().and(self.id.as_deref())
+    }
+
     fn give_name(&mut self, partial: &mut Partial) -> Result<(), Error> {
         let name = self.name(partial.entry);
-        let directory = &*partial.directory;
         let overwrite = self.may_replace(partial.entry);
-        self.make_way(partial.entry, directory, &name)?;
-        let fails = |e: Errno| match (e, overwrite) {
+        let directory = partial.directory.clone();
+        // A link replaces nothing, so the file gets a partial name first. It has that before
+        // anything makes way for it: after a power cut a later run finds it.
+        if overwrite && partial.name.is_none() {
+            let draw = draw_name(self.journal_id(), partial.entry, &directory);
+            let link = |name: &Path| Ok(disk::name(&partial.file, &directory, name)?);
+            let ((), between) = with_partial_name(&name, draw, link)?;
+            partial.name = Some(between);
+        }
+        self.make_way(partial.entry, &directory, &name)?;
+        let named = match (&partial.name, overwrite) {
+            (None, _) => disk::name(&partial.file, &directory, &name),
+            (Some(between), true) => disk::rename(&directory, between, &name),
+            (Some(between), false) => rename_new(&directory, between, &name),
+        };
+        named.map_err(|e| match (e, overwrite) {
             (Errno::EXIST, false) => self.exists(partial.entry),
             _ => self.error(partial.entry, "renaming to", e),
-        };
-        let link = |name: &Path| disk::name(&partial.file, directory, name);
-        match (&partial.name, overwrite) {
-            (None, false) => link(&name).map_err(fails),
-            // A link replaces nothing, so the file has a partial name for an instant.
-            (None, true) => {
-                let linked = with_partial_name(&name, partial_name, |n| Ok(link(n)?));
-                let ((), between) = linked?;
-                disk::rename(directory, &between, &name).map_err(|e| {
-                    disk::remove(directory, &between);
-                    fails(e)
-                })
-            }
-            (Some(between), overwrite) => {
-                let renamed = match overwrite {
-                    true => disk::rename(directory, between, &name),
-                    false => disk::rename_new(directory, between, &name),
-                };
-                match renamed {
-                    // The file system does not have that flag. A link never replaces anything.
-                    Err(Errno::INVAL | Errno::NOSYS) if !overwrite => {
-                        disk::link((directory, between), directory, &name).map_err(fails)?;
-                        disk::remove(directory, between);
-                        Ok(())
-                    }
-                    result => result.map_err(fails),
-                }
-            }
-        }?;
+        })?;
         partial.name = None;
         Ok(())
+    }
+}
+
+/// Draws partial names of an entry: that of the journal `id`, in place of what a run has left that
+/// cannot be used, or any.
+pub(super) fn draw_name(
+    id: Option<&str>,
+    entry: u32,
+    directory: &OwnedFd,
+) -> impl Fn(&Path) -> Result<PathBuf, Error> {
+    move |path| match id {
+        Some(id) => {
+            let name = PathBuf::from(journal::partial_name(id, entry));
+            disk::remove(directory, &name);
+            Ok(name)
+        }
+        None => partial_name(path),
+    }
+}
+
+/// Gives a file another name in its directory, where nothing is.
+fn rename_new(directory: &OwnedFd, from: &Path, to: &Path) -> Result<(), Errno> {
+    match disk::rename_new(directory, from, to) {
+        // The file system does not have that flag.
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        renamed => return renamed,
+    }
+    // A link never replaces anything.
+    match disk::link((directory, from), directory, to) {
+        // The file system does not have links either, as exFAT by FUSE. What comes between this
+        // look and the rename is replaced.
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            match sys::statat(directory, to, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => disk::rename(directory, from, to),
+                Err(e) => Err(e),
+                Ok(_) => Err(Errno::EXIST),
+            }
+        }
+        linked => {
+            linked?;
+            disk::remove(directory, from);
+            Ok(())
+        }
     }
 }
 

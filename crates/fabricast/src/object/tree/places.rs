@@ -65,6 +65,7 @@ impl Tree {
                         shown(&self.path(entry))
                     )));
                 }
+                self.check_folding()?;
                 disk::unlink(&directory, &name, false)
                     .map_err(|e| self.error(entry, "deleting", e))?;
                 self.make_directory(entry, &directory)
@@ -104,7 +105,7 @@ impl Tree {
         self.touched.insert(self.entry(entry).parent);
         match disk::make_directory(directory, &self.name(entry)) {
             Ok(()) => _ = self.made.insert(entry),
-            // Somebody else has made it, or two names are one to this file system.
+            // Two names are one to this file system, or somebody else has made it.
             Err(Errno::EXIST) => return Err(Error::Exists(self.path(entry))),
             Err(e) => return Err(self.error(entry, "making", e)),
         }

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::beneath::open_directory;
 use super::{Destination, Tree, disk, relative};
 use crate::error::Error;
+use crate::object::file_name::folded_hash;
 use crate::object::manifest::{Kind, Manifest, TOP};
 use crate::text::shown;
 
@@ -48,7 +49,8 @@ pub(super) fn names(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
 
 /// The names that a directory lists and the set does not have; `wanted` and `listed` are sorted.
 /// `file` tells which file has a name. A file system that does not tell upper case from lower, or
-/// that stores names in a form of its own, may list a name of the set in another spelling.
+/// that stores names in a form of its own, may list a name of the set in another spelling. Some
+/// FUSE file systems give each spelling a file number of its own.
 fn unwanted(
     wanted: &[&[u8]],
     listed: Vec<OsString>,
@@ -56,14 +58,17 @@ fn unwanted(
 ) -> Vec<OsString> {
     let is_listed = |name: &&[u8]| listed.binary_search_by_key(name, |l| l.as_bytes()).is_ok();
     let otherwise = wanted.iter().filter(|name| !is_listed(name));
-    let otherwise: BTreeSet<_> = otherwise
-        .filter_map(|name| file(OsStr::from_bytes(name)))
-        .collect();
+    let (files, spellings): (BTreeSet<_>, BTreeSet<_>) = otherwise
+        .filter_map(|name| Some((file(OsStr::from_bytes(name))?, folded_hash(TOP, name))))
+        .unzip();
     let is_unwanted = |name: &OsString| {
         let bytes = name.as_bytes();
         let is_other = wanted.binary_search(&bytes).is_err() && !bytes.starts_with(OURS);
-        is_other
-            && (otherwise.is_empty() || !file(name).is_some_and(|there| otherwise.contains(&there)))
+        let is_wanted = || {
+            spellings.contains(&folded_hash(TOP, bytes))
+                || file(name).is_some_and(|there| files.contains(&there))
+        };
+        is_other && (files.is_empty() || !is_wanted())
     };
     let unwanted = listed.iter().filter(|name| is_unwanted(name));
     unwanted.cloned().collect()
@@ -281,5 +286,16 @@ mod tests {
         assert_eq!(of(&[b"FILE"]), ["link", "other"]);
         assert_eq!(of(&[b"FILE", b"absent"]), ["link", "other"]);
         assert_eq!(of(&[]), ["FILE", "link", "other"]);
+        // Each spelling has a number of its own.
+        let file = |name: &OsStr| match name.to_str() {
+            Some("FILE") => Some((1, 1)),
+            Some("file") => Some((1, 2)),
+            Some(_) => Some((1, 3)),
+            None => None,
+        };
+        assert_eq!(
+            unwanted(&[b"file"], listed.clone(), file),
+            ["link", "other"]
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! Tests of trees: what a sender says, and what is on the disk after it.
 
+mod folding;
 mod power_cut;
+mod power_cut_replacing;
 mod received;
 pub mod recorder;
 mod resuming;

@@ -1,6 +1,5 @@
 //! A file that is proven as a whole, when all its bytes are there (spec 7.8).
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -62,7 +61,7 @@ impl UnprovenFile {
             mtime: 0,
             mtime_ns: 0,
             owner: (u32::MAX, u32::MAX), // unknown until the file is proven
-            attributes: BTreeMap::new(),
+            attributes: Default::default(),
         })?;
         tree.starts.push(0);
         tree.done.push(true);

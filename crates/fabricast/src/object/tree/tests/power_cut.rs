@@ -7,13 +7,13 @@ use crate::object::pack::{Content, Pack};
 use crate::object::source_set::SourceSet;
 
 /// No entries of a set.
-const NONE: [PathBuf; 0] = [];
+pub const NONE: [PathBuf; 0] = [];
 
 /// Bytes of a piece: a long file needs several packs.
 const PIECE: u64 = 20_000;
 
 /// A tree with files of several packs and of one, holes, links and directories.
-fn source(dir: &Path) -> Arc<SourceSet> {
+pub fn source(dir: &Path) -> Arc<SourceSet> {
     let from = dir.join("from");
     std::fs::create_dir_all(from.join("sub/empty")).unwrap();
     for (name, len) in [
@@ -37,7 +37,7 @@ fn source(dir: &Path) -> Arc<SourceSet> {
 }
 
 /// The packs of a set, smaller than a sender cuts them: a page, then two pieces in each.
-fn small_packs(set: &SourceSet) -> Vec<Pack> {
+pub fn small_packs(set: &SourceSet) -> Vec<Pack> {
     let mut page = Vec::new();
     set.manifest().put_page(0, &mut page);
     let mut pieces = Vec::new();
@@ -107,7 +107,7 @@ fn receive(
 }
 
 /// The files of the set that are under their names beneath `to`, and are not those of the source.
-fn wrong(set: &SourceSet, to: &Path) -> Vec<PathBuf> {
+pub fn wrong(set: &SourceSet, to: &Path) -> Vec<PathBuf> {
     let mut wrong = Vec::new();
     for (number, entry) in (0..).zip(set.manifest().entries()) {
         let path = to.join(OsStr::from_bytes(&set.manifest().path(number)));
@@ -122,12 +122,12 @@ fn wrong(set: &SourceSet, to: &Path) -> Vec<PathBuf> {
     wrong
 }
 
-fn content(set: &SourceSet, number: u32) -> Vec<u8> {
+pub fn content(set: &SourceSet, number: u32) -> Vec<u8> {
     std::fs::read(set.path(number)).unwrap()
 }
 
 /// The entries of the set that are missing beneath `to`, or have another mode or time.
-fn lost(set: &SourceSet, to: &Path) -> Vec<PathBuf> {
+pub fn lost(set: &SourceSet, to: &Path) -> Vec<PathBuf> {
     let mut lost = Vec::new();
     for (number, entry) in (0..).zip(set.manifest().entries()) {
         let path = to.join(OsStr::from_bytes(&set.manifest().path(number)));
@@ -146,7 +146,7 @@ fn lost(set: &SourceSet, to: &Path) -> Vec<PathBuf> {
 
 /// Cuts a recording after each operation, in several ways, and calls `check` with the directory
 /// that is left, and with whether the recording had ended.
-fn each_cut(recording: &Recording, seeds: u64, mut check: impl FnMut(&Path, bool)) {
+pub fn each_cut(recording: &Recording, seeds: u64, mut check: impl FnMut(&Path, bool)) {
     let left = scratch();
     for count in 0..=recording.ops.len() {
         let lucks = [Luck::Nothing, Luck::Names, Luck::Bytes];

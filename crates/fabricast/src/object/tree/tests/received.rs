@@ -6,7 +6,7 @@ use super::*;
 
 /// What came before: names at the top, and what they held.
 #[derive(Clone, Debug, Default)]
-struct Before(BTreeMap<OsString, BTreeSet<PathBuf>>);
+pub struct Before(BTreeMap<OsString, BTreeSet<PathBuf>>);
 
 impl Received for Before {
     fn paths(&self, name: &OsStr) -> Option<BTreeSet<PathBuf>> {
@@ -14,7 +14,7 @@ impl Received for Before {
     }
 }
 
-fn before(name: &str, paths: &[&str]) -> Before {
+pub fn before(name: &str, paths: &[&str]) -> Before {
     let paths = paths.iter().map(PathBuf::from).collect();
     Before([(name.into(), paths)].into())
 }
