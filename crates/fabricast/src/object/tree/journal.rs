@@ -11,10 +11,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, FileType, FlockOperation};
+use rustix::fs::{self as sys, FileType, FlockOperation, Mode, OFlags};
 
-use super::disk;
-use crate::object::manifest::{PAGE_MAX, take};
+use super::{beneath, disk};
+use crate::object::manifest::{Manifest, PAGE_MAX, take};
 use crate::object::pack::{HEADER_MAX, PACK_MAX};
 
 /// The beginning of every journal.
@@ -84,6 +84,35 @@ impl Journal {
             _ => journal.clear()?,
         }
         Some(journal)
+    }
+
+    /// The set of the journal with this `id`, as far as the journal has it. Locks nothing, so a
+    /// receiver may go on with it meanwhile. `None` if the file is not this user's alone.
+    pub fn peek(root: &Arc<OwnedFd>, id: &str) -> Option<Manifest> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = beneath::open(&**root, file_name(id), flags, Mode::empty());
+        let file = File::from(opened.ok()?);
+        is_own(&file).then_some(())?;
+        let mut journal = Journal {
+            root: root.clone(),
+            id: id.to_owned(),
+            file,
+            end: MAGIC.len() as u64,
+            has_packs: false,
+            is_flushed: false,
+        };
+        Some(journal.set())
+    }
+
+    /// The set, as far as the next records are pages of it.
+    pub fn set(&mut self) -> Manifest {
+        let mut set = Manifest::default();
+        while let Some(Record::Page(page)) = self.next() {
+            if set.add_page(&page).is_err() {
+                break;
+            }
+        }
+        set
     }
 
     /// What tells the set and its place apart from others in the same directory.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
 
 use super::beneath::open_directory;
-use super::journal::{self, Journal, Record, is_own, journal_id};
+use super::journal::{self, Journal, is_own, journal_id};
 use super::surplus::{delete, names};
 use super::{disk, relative};
 use crate::object::manifest::{Kind, Manifest, TOP};
@@ -43,62 +43,46 @@ pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Opt
     }
 }
 
-/// A journal that no running receiver has open.
-struct Left {
-    journal: Journal,
-    /// Its set, as far as the journal has it.
-    set: Manifest,
-}
-
-/// The journals in the directory `root` that no running receiver has open, and that are this
-/// user's. `listed`: the names in that directory.
-fn left<'a>(root: &'a Arc<OwnedFd>, listed: &'a [OsString]) -> impl Iterator<Item = Left> + 'a {
-    let id = |name: &'a OsString| {
+/// The IDs of the journals among these names.
+fn ids(listed: &[OsString]) -> impl Iterator<Item = &str> {
+    listed.iter().filter_map(|name| {
         let name = name.to_str()?;
         name.strip_prefix(".fabricast-")?.strip_suffix(".journal")
-    };
-    listed.iter().filter_map(id).filter_map(|id| {
-        let mut journal = Journal::open(root, id.to_owned())?;
-        let mut set = Manifest::default();
-        while let Some(Record::Page(page)) = journal.next() {
-            if set.add_page(&page).is_err() {
-                break;
-            }
-        }
-        Some(Left { journal, set })
     })
 }
 
-impl Left {
-    /// Removes the partial files and the staged directories of this user, and then the journal.
-    /// `listed`: the names in the directory `root`. `top`: as in [`remove_partials`].
-    fn remove(
-        self,
-        root: &OwnedFd,
-        listed: &[OsString],
-        top: Option<&OsStr>,
-    ) -> Result<(), io::Error> {
-        let id = self.journal.id();
-        remove_partials(root, id, &self.set, top);
-        let mut result = Ok(());
-        for name in listed.iter().filter(|name| is_partial(name, id)) {
-            let there = sys::statat(root, &**name, AtFlags::SYMLINK_NOFOLLOW);
-            let is_ours = there.is_ok_and(|it| it.st_uid == rustix::process::geteuid().as_raw());
-            if is_ours && let Err((_, e)) = delete(root, name.as_ref()) {
-                result = Err(e.into());
-            }
+/// Removes the partial files and the staged directories of a journal whose receiver runs no more,
+/// those of this user, and then the journal. `listed`: the names in the directory `root`. `top`: as
+/// in [`remove_partials`].
+fn remove(
+    mut journal: Journal,
+    root: &OwnedFd,
+    listed: &[OsString],
+    top: Option<&OsStr>,
+) -> io::Result<()> {
+    let set = journal.set();
+    let id = journal.id();
+    remove_partials(root, id, &set, top);
+    let mut result = Ok(());
+    for name in listed.iter().filter(|name| is_partial(name, id)) {
+        let there = sys::statat(root, &**name, AtFlags::SYMLINK_NOFOLLOW);
+        let is_ours = there.is_ok_and(|it| it.st_uid == rustix::process::geteuid().as_raw());
+        if is_ours && let Err((_, e)) = delete(root, name.as_ref()) {
+            result = Err(e.into());
         }
-        if result.is_ok() {
-            self.journal.remove();
-        }
-        result
     }
+    if result.is_ok() {
+        journal.remove();
+    }
+    result
 }
 
-/// The sets that receivers have begun in the directory `root` and that none receives now.
-pub(super) fn unfinished(root: &Arc<OwnedFd>) -> Vec<Manifest> {
+/// The sets that receivers of this user have begun in the directory `root`.
+pub(super) fn begun(root: &Arc<OwnedFd>) -> Vec<Manifest> {
     let listed = names(root).unwrap_or_default();
-    left(root, &listed).map(|left| left.set).collect()
+    ids(&listed)
+        .filter_map(|id| Journal::peek(root, id))
+        .collect()
 }
 
 /// Removes what interrupted receivers have left in the directory `root` of sets that `set` has
@@ -110,14 +94,19 @@ pub(super) fn remove_replaced(root: &Arc<OwnedFd>, set: &Manifest, top: Option<&
         let tops = set.entries().iter().filter(|entry| entry.parent == TOP);
         tops.map(|entry| entry.name.clone()).collect()
     };
-    let replaced_by = tops(set);
     let listed = names(root).unwrap_or_default();
-    for left in left(root, &listed) {
+    for id in ids(&listed) {
+        let Some(old) = Journal::peek(root, id) else {
+            continue;
+        };
         // Another ID: the set was to get another name, or its pages are not all there.
-        let is_in_place = journal_id(&left.set.digest(), top) == left.journal.id();
-        let is_replaced = top.is_some() || tops(&left.set).is_subset(&replaced_by);
-        if is_in_place && is_replaced {
-            let _ = left.remove(root, &listed, top);
+        let is_in_place = journal_id(&old.digest(), top) == id;
+        let is_replaced = top.is_some() || tops(&old).is_subset(&tops(set));
+        if is_in_place
+            && is_replaced
+            && let Some(journal) = Journal::open(root, id.to_owned())
+        {
+            let _ = remove(journal, root, &listed, top);
         }
     }
 }
@@ -142,8 +131,11 @@ pub fn remove_leftovers(directory: &Path) -> io::Result<usize> {
     let root = Arc::new(sys::open(directory, flags, Mode::empty())?);
     let listed = names(&root)?;
     let (mut removed, mut failed) = (0, None);
-    for left in left(&root, &listed) {
-        match left.remove(&root, &listed, None) {
+    for id in ids(&listed) {
+        let Some(journal) = Journal::open(&root, id.to_owned()) else {
+            continue;
+        };
+        match remove(journal, &root, &listed, None) {
             Ok(()) => removed += 1,
             Err(error) => failed = Some(error),
         }
@@ -156,6 +148,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
+    use super::super::journal::Record;
     use super::*;
     use crate::object::manifest::Entry;
     use crate::object::testing::scratch;

@@ -30,25 +30,31 @@ pub(super) struct Before {
     entries: BTreeSet<u32>,
     /// For entries at the top: the paths that they have put there, as the caller knows them.
     paths: BTreeMap<u32, Option<BTreeSet<PathBuf>>>,
-    /// What interrupted runs may have put there.
-    unfinished: Option<Unfinished>,
+    /// Sets of earlier runs that have not come to their end, and of runs under way.
+    begun: Option<Vec<Begun>>,
 }
 
-/// Sets of interrupted runs, and for each path the entries that it has in them.
-struct Unfinished {
-    sets: Vec<Manifest>,
-    places: HashMap<Vec<u8>, Vec<(usize, u32)>>,
+/// A set that a run has begun.
+struct Begun {
+    set: Manifest,
+    /// The entries by directory and name.
+    places: HashMap<(u32, Box<[u8]>), u32>,
 }
 
-impl Unfinished {
-    fn new(sets: Vec<Manifest>) -> Unfinished {
-        let mut places = HashMap::<Vec<u8>, Vec<(usize, u32)>>::new();
-        for (i, set) in sets.iter().enumerate() {
-            for entry in 0..set.entries().len() as u32 {
-                places.entry(set.path(entry)).or_default().push((i, entry));
-            }
+impl Begun {
+    fn new(set: Manifest) -> Begun {
+        let entries = (0..).zip(set.entries());
+        let places = entries.map(|(number, entry)| ((entry.parent, entry.name.clone()), number));
+        Begun {
+            places: places.collect(),
+            set,
         }
-        Unfinished { sets, places }
+    }
+
+    /// The entry at this path.
+    fn find(&self, path: &[u8]) -> Option<u32> {
+        let mut names = path.split(|byte| *byte == b'/');
+        names.try_fold(TOP, |at, name| self.places.get(&(at, name.into())).copied())
     }
 }
 
@@ -78,7 +84,7 @@ impl Tree {
         let path = self.manifest.path(entry);
         let is_known = is_like(&self.manifest, entry, there, target)
             || self.is_listed(entry, &path, &*received)
-            || self.is_unfinished(&path, |set, other| is_like(set, other, there, target));
+            || self.is_begun_at(&path, |set, other| is_like(set, other, there, target));
         if is_known {
             self.before.entries.insert(entry);
         }
@@ -102,15 +108,16 @@ impl Tree {
         top == entry || paths.contains(&within)
     }
 
-    /// Whether an interrupted run has begun a set with an entry at this path which `is_it`.
-    fn is_unfinished(&mut self, path: &[u8], is_it: impl Fn(&Manifest, u32) -> bool) -> bool {
-        let unfinished = &mut self.before.unfinished;
-        let unfinished =
-            unfinished.get_or_insert_with(|| Unfinished::new(leftovers::unfinished(&self.root)));
-        let places = unfinished.places.get(path).into_iter().flatten();
-        places
-            .into_iter()
-            .any(|(i, entry)| is_it(&unfinished.sets[*i], *entry))
+    /// Whether a run has begun a set with an entry at this path which `is_it`.
+    fn is_begun_at(&mut self, path: &[u8], is_it: impl Fn(&Manifest, u32) -> bool) -> bool {
+        let root = &self.root;
+        let read = || leftovers::begun(root).into_iter().map(Begun::new).collect();
+        let begun: &Vec<Begun> = self.before.begun.get_or_insert_with(read);
+        begun.iter().any(|begun| {
+            begun
+                .find(path)
+                .is_some_and(|entry| is_it(&begun.set, entry))
+        })
     }
 
     /// The error for what is in an entry's place and is not replaced.
@@ -119,8 +126,8 @@ impl Tree {
         match self.destination.received {
             None => Error::Exists(path),
             Some(_) => Error::Usage(format!(
-                "{} is there, and was not received from there: move it away, or have it replaced \
-                 with {OVERWRITE}",
+                "{} is there, and this receiver has not received it: move it away, or have it \
+                 replaced with {OVERWRITE}",
                 shown(&path)
             )),
         }

@@ -146,7 +146,7 @@ fn is_replaced(received: Result<(), Error>, path: &Path) -> bool {
         Ok(()) => assert_ne!(bytes, b"mine"),
         Err(error) => {
             let text = error.to_string();
-            let told = format!("{} is there, and was not received", path.display());
+            let told = format!("{} is there, and this receiver has not", path.display());
             assert!(text.contains(&told), "{text}");
             assert_eq!(bytes, b"mine");
             return false;
