@@ -21,14 +21,23 @@ fn what_is_no_file_is_refused_at_once() {
     }
 }
 
+/// Arguments, the exit code, and words of the message.
+type Case<'a> = (&'a [&'a str], i32, &'a str);
+
+fn say_so(cases: &[Case<'_>]) {
+    for (args, code, words) in cases {
+        let end = Run::start(*args).end();
+        assert_eq!(end.code, Some(*code), "{args:?}: {end:?}");
+        assert!(end.stderr.contains(words), "{args:?}: {}", end.stderr);
+    }
+}
+
 #[test]
 fn bad_usage_says_so() {
     let dir = Scratch::new();
     let source = dir.file("source", 10);
     let source = source.to_str().unwrap();
-    let place = dir.path("");
-    let place = place.to_str().unwrap();
-    let cases: &[(&[&str], i32, &str)] = &[
+    say_so(&[
         (&[], 2, "Usage"),
         (&["frobnicate"], 2, "frobnicate"),
         (&["send"], 2, "SOURCE"),
@@ -40,8 +49,6 @@ fn bad_usage_says_so() {
             "than demote (--slow)",
         ),
         (&["send", "-", "--name", "a/b"], 2, "no name for a file"),
-        (&["recv", "--dir", source, "--from", "h"], 1, "making"),
-        (&["recv", "x", "--dir", place], 2, "cannot be used with"),
         (&["send", "/no/such/file"], 1, "/no/such/file"),
         (&["send", source, "--rate", "fast"], 2, "number"),
         (
@@ -72,6 +79,21 @@ fn bad_usage_says_so() {
         (&["send", source, "--inject-loss", "100"], 2, "90"),
         (&["send", source, "--datagram", "31"], 2, "512 to 65507"),
         (&["send", source, "--datagram", "100k"], 2, "512 to 65507"),
+        (&["completions", "csh"], 2, "bash"),
+        (&["manual", "/dev/null/man1"], 1, "/dev/null/man1"),
+    ]);
+}
+
+#[test]
+fn bad_usage_of_a_receiver_says_so() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 10);
+    let source = source.to_str().unwrap();
+    let place = dir.path("");
+    let place = place.to_str().unwrap();
+    say_so(&[
+        (&["recv", "--dir", source, "--from", "h"], 1, "making"),
+        (&["recv", "x", "--dir", place], 2, "cannot be used with"),
         (
             &["recv", "x", "--any", "--datagram", "511"],
             2,
@@ -123,14 +145,7 @@ fn bad_usage_says_so() {
             2,
             "source is not executable (chmod +x)",
         ),
-        (&["completions", "csh"], 2, "bash"),
-        (&["manual", "/dev/null/man1"], 1, "/dev/null/man1"),
-    ];
-    for (args, code, words) in cases {
-        let end = Run::start(*args).end();
-        assert_eq!(end.code, Some(*code), "{args:?}: {end:?}");
-        assert!(end.stderr.contains(words), "{args:?}: {}", end.stderr);
-    }
+    ]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! modes and times of directories, come at the end. A directory at the top that was not there
 //! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
+mod before;
 mod beneath;
 mod disk;
 mod ending;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
 
+use self::before::Before;
 use self::file_systems::FileSystems;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
@@ -48,7 +50,6 @@ pub use self::leftovers::{is_kept, remove_leftovers};
 use self::partial::{Had, Partial};
 use self::ranges::Ranges;
 pub use self::received::Received;
-use self::replacing::Before;
 pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
