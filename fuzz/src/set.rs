@@ -108,8 +108,8 @@ mod tests {
                 mtime_ns: 7,
                 owner: (u32::MAX, u32::MAX),
                 attributes: match *name {
-                    "m" => Attributes::from([((*b"user.x").into(), (*b"value").into())]),
-                    _ => Attributes::new(),
+                    "m" => Attributes::from_iter([((*b"user.x").into(), (*b"value").into())]),
+                    _ => Attributes::default(),
                 },
             };
             manifest.add(entry).unwrap();
