@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::config::{SendOptions, StartRule};
@@ -124,7 +124,7 @@ impl<'a> Copy<'a> {
         let how = &self.args.how;
         let expected = Arc::new(AtomicUsize::new(self.target.hosts.len()));
         let options = self.options(expected.clone(), interrupt.clone());
-        let mut processes = None;
+        let (mut processes, mut began) = (None, Instant::now());
         let mut here = BTreeSet::new();
         let has_started = Arc::new(AtomicBool::new(false));
         let source = match sending::source(self.sources, self.args.name.as_deref()) {
@@ -145,6 +145,7 @@ impl<'a> Copy<'a> {
                 out.say(&format!(
                     "Starting the receivers on {hosts} hosts; waiting for them at most {wait:?}"
                 ));
+                began = Instant::now();
                 let address = sending::address(address, &how.net.interface);
                 let started = self.start(&address, expected.clone(), has_started.clone());
                 // Without launchers there is nothing to wait for.
@@ -157,6 +158,7 @@ impl<'a> Copy<'a> {
             Some(Err(error)) => return (Err(error.into()), Vec::new()),
             None => return (result, Vec::new()),
         };
+        let gave_up = began.elapsed() < self.args.start_timeout;
         // A receiver that took part ends by itself; after an error it ends as it is told to.
         let took_part: BTreeSet<String> = match &result {
             Ok(report) => report
@@ -171,8 +173,7 @@ impl<'a> Copy<'a> {
             Ok(report) => Some(report),
             Err(failure) => failure.report.as_deref(),
         };
-        let can_come = outcomes.iter().filter(|o| !o.has_failed()).count();
-        let is_in_vain = can_come < self.args.min_receivers as usize;
+        let is_in_vain = gave_up && !has_started.load(Ordering::Relaxed);
         let hosts = outcomes
             .into_iter()
             .map(|outcome| host(outcome, report, is_in_vain));
@@ -317,8 +318,8 @@ fn check_descriptors(hosts: usize) -> Result<(), Error> {
     }
 }
 
-/// What has become of a host, by its launcher and by the sender's report. `is_in_vain`: so many
-/// others failed that the sender stopped waiting.
+/// What has become of a host, by its launcher and by the sender's report. `is_in_vain`: the sender
+/// stopped waiting before its time was over, because others had failed.
 fn host(outcome: Outcome, report: Option<&SendReport>, is_in_vain: bool) -> Host {
     let all = report.map_or(&[][..], |report| &report.receivers);
     let refused = report.map_or(&[][..], |report| &report.refused);

@@ -11,7 +11,7 @@ use common::{Run, Scratch};
 use net::Cluster;
 use rustix::process::Signal;
 
-/// Memory that neither end has ever.
+/// Both ends stay below this memory, in bytes.
 const MEMORY: u64 = 300 << 20;
 
 fn send(cluster: &Cluster, top: &Path) -> Run {

@@ -212,12 +212,16 @@ fn the_prolog_brings_what_a_job_asks_for() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "has it\n".repeat(3), "{output:?} {:?}", log());
     // Other jobs run without it.
-    for comment in ["", "bcast=../os", "bcast=.os"] {
+    for comment in ["", "bcast=../os", "bcast=.os", "bcast=none"] {
         let output = site.step(comment, Path::new("true"));
         assert!(output.status.success(), "{comment}: {output:?} {:?}", log());
     }
-    // What is not there cannot be brought, and the job does not run.
-    let output = site.step("bcast=none", &looks);
+    // What cannot be brought keeps the job from running.
+    site.hosts.dir.file("images/blocked", 100);
+    let in_the_way = site.hosts.dir.path("h2").join("blocked");
+    fs::create_dir(&in_the_way).unwrap();
+    fs::write(in_the_way.join("file"), "").unwrap();
+    let output = site.step("bcast=blocked", &looks);
     assert!(!output.status.success(), "{output:?} {:?}", log());
     assert!(output.stdout.is_empty(), "{output:?}");
 }

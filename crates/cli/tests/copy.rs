@@ -141,6 +141,11 @@ fn a_host_that_cannot_be_reached_is_told_and_the_others_go_on() {
     let end = hosts.copy(&source, "a,b:", &few).end().expect(3);
     let reason = host(&end, "a")["reason"].to_string();
     assert!(reason.contains("too few hosts were left"), "{reason}");
+    hosts.behave("b", "exec cat >/dev/null");
+    let soon = [&few[..], &["--start-timeout", "1s"]].concat();
+    let end = hosts.copy(&source, "a,b:", &soon).end().expect(3);
+    let reason = host(&end, "a")["reason"].to_string();
+    assert!(reason.contains("in time (--start-timeout)"), "{reason}");
     hosts.expect_none_left();
 }
 

@@ -159,7 +159,7 @@ fn a_file_that_has_changed_since_is_not_given() {
     let dir = Scratch::new();
     let sources = [dir.file("a", 3_000_000), dir.file("long", SIZE)];
     let each: Vec<&Path> = sources.iter().map(|path| &**path).collect();
-    let (mut sender, address) = send(&each, &["--rate", "4MB/s"]);
+    let (mut sender, address) = send(&each, &["--rate", "8MB/s"]);
     let first = recv(&address, "first", &dir.path("first"), &["--serve"]);
     sender.until_share_of("slowest", 40);
     let changed = dir.path("first").join("a");

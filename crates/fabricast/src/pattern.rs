@@ -66,7 +66,7 @@ impl FromStr for Pattern {
     fn from_str(text: &str) -> Result<Pattern, String> {
         if text.contains('/') {
             return Err(format!(
-                "{text:?}: a pattern is for names, and no name has a /"
+                "{text:?}: a pattern is for names, and no name has a /: write the name alone"
             ));
         }
         let (mut parts, mut rest) = (Vec::new(), text.chars());

@@ -58,9 +58,9 @@ fn of_a_feed(arg: Arg) -> Arg {
                         as the slowest receiver can take]";
             let long = format!(
                 "{text}\n\nGive it to leave the rest of a link to others. A transfer that is alone \
-                 has the whole rate. Those that have something to send at the same time share it, \
-                 and --first has four times as much. A rate above the slowest link's only causes \
-                 losses."
+                 has the whole rate. Those that have something to send at the same time share it; \
+                 one with an entry that --first names has four times the share of another. A rate \
+                 above the slowest link's only causes losses."
             );
             arg.help(text).long_help(long)
         }

@@ -88,14 +88,6 @@ pub enum End {
     Never,
 }
 
-impl Outcome {
-    /// Whether the launcher ended by itself, with an error.
-    pub fn has_failed(&self) -> bool {
-        let is_error = self.status.is_some_and(|status| !status.success());
-        self.end == End::ByItself && is_error
-    }
-}
-
 /// The end of a launcher's output: its last lines, each of bounded length.
 #[derive(Default)]
 struct Tail {

@@ -83,8 +83,10 @@ pub fn open(
     };
     check_length(&start)?;
     let node = Config {
-        // What shares a rate begins without a share.
-        rate: options.shared_rate.as_ref().map(|_| 1).or(options.rate),
+        rate: options
+            .shared_rate
+            .as_ref()
+            .map_or(options.rate, |shared| Some(shared.rate())),
         patience: options.patience,
         ..net::node_config(ROOT, session, scheme, payload_size, &net)
     };
@@ -101,6 +103,12 @@ pub fn open(
     driver
         .command(Time::ZERO, group_add(&start, session))
         .map_err(refused)?;
+    if options.shared_rate.is_some() {
+        // It begins without a share.
+        driver
+            .command(Time::ZERO, Command::Rate(1))
+            .map_err(refused)?;
+    }
     let interface = driver.net().port().to_owned();
     Ok((
         driver,

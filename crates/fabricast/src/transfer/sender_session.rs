@@ -453,6 +453,8 @@ impl<'a> SenderSession<'a> {
         }
         match self.options.slow_rule(&member.name) {
             Slow::Demote if self.demote(at) => {}
+            // It is demoted as soon as it has said what it has.
+            Slow::Demote if !self.admission.members[at].has_said => {}
             Slow::Wait | Slow::Alive | Slow::Demote => {
                 let member = &mut self.admission.members[at];
                 member.slow = true;

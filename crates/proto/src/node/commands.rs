@@ -12,7 +12,7 @@ use crate::id::{AddressId, Cut, GroupId, NodeId, OpId};
 use crate::limits;
 use crate::membership::Admission;
 use crate::path::Prover;
-use crate::receiver::Streams;
+use crate::receiver::{Receiver, Streams};
 use crate::schedule::Barrier;
 use crate::scheme::FeedbackTopology;
 use crate::seq::Seq;
@@ -193,11 +193,11 @@ impl Node {
                 continue;
             };
             if let Some(sender) = group.own.get_mut() {
-                sender.set_rate(rate);
+                sender.rate_has_changed();
             }
-            group.streams.change_all(&self.config.scheme, |stream| {
-                stream.set_rate(rate);
-            });
+            group
+                .streams
+                .change_all(&self.config.scheme, Receiver::rate_has_changed);
             self.touch(at);
         }
         Ok(())

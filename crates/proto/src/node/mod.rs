@@ -204,7 +204,8 @@ impl Node {
     /// The rate at which this node sends to the group, in bytes of UDP payload per second.
     pub fn rate(&self, group: GroupId) -> Option<u64> {
         let (_, group) = self.group(group).ok()?;
-        group.own.get().map(Sender::rate)
+        let sender = group.own.get()?;
+        Some(self.config.rate.unwrap_or_else(|| sender.rate()))
     }
 
     /// Whether this node's stream to a group waits for its turn to send at the node's fixed rate,

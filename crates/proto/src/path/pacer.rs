@@ -197,11 +197,6 @@ impl Pacer {
         }
     }
 
-    /// The fixed rate is `rate` bytes per second from now on.
-    pub fn set_fixed(&mut self, rate: u64) {
-        self.rate = (rate as f64).max(1.0);
-    }
-
     /// Begins at `rate` bytes per second, which the network is known to carry, in Cruise.
     pub fn begin_at(&mut self, rate: u64) {
         if !self.fixed {

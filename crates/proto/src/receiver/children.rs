@@ -110,10 +110,10 @@ impl Receiver {
         }
     }
 
-    /// The node's fixed rate is `rate` bytes per second from now on.
-    pub fn set_rate(&mut self, rate: u64) {
+    /// The node's fixed rate has changed.
+    pub fn rate_has_changed(&mut self) {
         if let Children::Served(relay) = &mut self.children {
-            relay.set_rate(rate);
+            relay.rate_has_changed();
         }
     }
 

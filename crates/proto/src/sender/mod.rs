@@ -227,16 +227,18 @@ impl Sender {
         self.ops.end.from(self.ops.sent).max(0) as u64
     }
 
-    /// Rate of the group's path, in bytes of UDP payload per second.
+    /// Rate of the group's path, in bytes of UDP payload per second; with a fixed rate the one that
+    /// the node was made with.
     pub fn rate(&self) -> u64 {
         self.paths[GROUP_PATH]
             .as_ref()
             .map_or(0, |l| l.pacer.rate())
     }
 
-    /// The node's fixed rate is `rate` bytes per second from now on.
-    pub fn set_rate(&mut self, rate: u64) {
-        self.paths.set_rate(rate);
+    /// The node's fixed rate has changed. What receivers may ask for that they have not earned is
+    /// still counted at the rate that the node was made with: at a rate near zero they could ask
+    /// for nothing, and a stream that is asked for nothing does not ask for its share.
+    pub fn rate_has_changed(&mut self) {
         self.share.rate_has_changed();
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Paths {
 
 impl Paths {
     /// Creates a set without paths. `window`: packets in the window of each path. `rate`: the
-    /// node's fixed rate, in bytes per second.
+    /// fixed rate that the node was made with, in bytes per second.
     pub fn new(window: u32, rate: Option<u64>) -> Paths {
         Paths {
             all: Vec::new(),
@@ -85,14 +85,6 @@ impl Paths {
     /// All paths.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Path> {
         self.all.iter_mut().flatten()
-    }
-
-    /// The node's fixed rate is `rate` bytes per second from now on.
-    pub fn set_rate(&mut self, rate: u64) {
-        self.rate = Some(rate);
-        for path in self.iter_mut() {
-            path.pacer.set_fixed(rate);
-        }
     }
 
     /// The place `k` places after the path whose turn it is.

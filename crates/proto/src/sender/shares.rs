@@ -60,7 +60,7 @@ impl Share {
         }
     }
 
-    /// Sets the weight, which holds from the next turn on.
+    /// Sets the weight, which holds for the turn under way, too.
     pub(super) fn set_weight(&mut self, weight: u32) {
         self.byte = BYTE / u64::from(weight);
     }
@@ -193,8 +193,9 @@ impl Shares {
         if share.waits {
             return;
         }
-        share.opens = self.quanta.opens_at();
-        if ready && share.takes_turns {
+        if !share.takes_turns {
+            share.opens = self.quanta.opens_at();
+        } else if ready {
             share.next = self.next(share);
             self.waiting.push(Reverse((share.next, share.group)));
             (share.waits, share.opens) = (true, Time::NEVER);

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::version::Version;
 use crate::error::Error;
 use crate::object::LEN_MAX;
-use crate::object::manifest::{Attributes, Entry, Kind, Manifest, Special};
+use crate::object::manifest::{Attributes, Entry, Kind, Manifest, Special, TOP};
 use crate::pattern::Pattern;
 use crate::setting::EXCLUDE;
 use crate::text::shown;
@@ -215,9 +215,14 @@ impl<'a> Listing<'a> {
 
     /// Adds what a directory holds, in the order of the names.
     fn add_all(&mut self, path: &Path, number: u32) -> Result<(), Error> {
-        let error = |path: &Path, e| {
-            let path = shown(path);
-            Error::io(format!("reading {path}, which {EXCLUDE} can leave out"), e)
+        let is_source = self.manifest.entries()[number as usize].parent == TOP;
+        let error = |below: &Path, e| {
+            // A source is named by the user, so nothing leaves it out.
+            let hint = match is_source && below == path {
+                true => String::new(),
+                false => format!(" (to leave it out: {EXCLUDE})"),
+            };
+            Error::io(format!("reading {}{hint}", shown(below)), e)
         };
         let entries = std::fs::read_dir(path).map_err(|e| error(path, e))?;
         let names: io::Result<Vec<_>> = entries.map(|e| Ok(e?.file_name())).collect();

@@ -57,12 +57,13 @@ impl Tree {
         }
     }
 
-    /// The owner, if this process may give files away.
+    /// The owner, if this process may give files away, and its user has named the sender: a sender
+    /// that anybody can be gives them to nobody.
     pub(super) fn owner(&self, entry: u32) -> Option<(Option<Uid>, Option<Gid>)> {
         let (user, group) = self.entry(entry).owner;
         // All ones would mean that the owner stays.
         let is_one = user != u32::MAX && group != u32::MAX;
-        let may = self.is_root && is_one;
+        let may = self.is_root && is_one && !self.destination.is_tame;
         may.then(|| (Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
     }
 
