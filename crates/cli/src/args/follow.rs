@@ -13,8 +13,8 @@ pub struct Follow {
     ///
     /// Everything goes to a directory of the feed's name in DEST, and a newer version replaces an
     /// older one. What this receiver has not received itself is replaced only with --force: without
-    /// it, what is in the way is named, and the entry is wanted again later. While the feed is away,
-    /// the receiver waits for it. DEST is a directory.
+    /// it, what is in the way is named, and the entry is wanted again later. While the feed is
+    /// away, the receiver waits for it. DEST is a directory.
     #[arg(
         long,
         requires = "from",
@@ -48,8 +48,8 @@ pub struct Follow {
     pub hook_timeout: Duration,
     /// Take part in up to N transfers of the feed at the same time
     ///
-    /// Each needs memory: count 100 MiB for a long one. What else is there comes after them. To have
-    /// more than two at once, raise --at-once of `fabricast serve`, too.
+    /// Each needs memory: count 100 MiB for a long one. What else is there comes after them. To
+    /// have more than two at once, raise --at-once of `fabricast serve`, too.
     #[arg(
         long,
         value_name = "N",

@@ -1,10 +1,10 @@
 //! What came from the sender before gives way to what comes now.
 //!
 //! A destination may belong to one sender, as a feed's directory does. Its caller knows what this
-//! sender's earlier sets have put there, and journals say what interrupted runs have put there. That
-//! is replaced, and nothing else is, unless the user wants it.
+//! sender's earlier sets have put there, and journals say what interrupted runs have put there.
+//! That is replaced, and nothing else is, unless the user wants it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use rustix::fs::{self as sys, AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::beneath::open_directory;
-use super::received::Received;
+use super::received::{Begun, Received};
 use super::resuming::is_like;
 use super::surplus::{DEPTH_MAX, OURS, delete, names, not_deleted};
 use super::{Tree, disk, leftovers};
@@ -22,48 +22,6 @@ use crate::error::Error;
 use crate::object::manifest::{Manifest, TOP};
 use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
-
-/// What a sender's earlier sets have put into the destination, as far as that was looked at.
-#[derive(Default)]
-pub(super) struct Before {
-    /// Entries in whose places they have put what is there.
-    entries: BTreeSet<u32>,
-    /// For entries at the top: the paths that they have put there, as the caller knows them.
-    paths: BTreeMap<u32, Option<BTreeSet<PathBuf>>>,
-    /// Sets of earlier runs that have not come to their end, and of runs under way.
-    begun: Option<Vec<Begun>>,
-}
-
-/// A set that a run has begun.
-struct Begun {
-    set: Manifest,
-    /// The entries by directory and name.
-    places: HashMap<(u32, Box<[u8]>), u32>,
-}
-
-impl Begun {
-    fn new(set: Manifest) -> Begun {
-        let entries = (0..).zip(set.entries());
-        let places = entries.map(|(number, entry)| ((entry.parent, entry.name.clone()), number));
-        Begun {
-            places: places.collect(),
-            set,
-        }
-    }
-
-    /// The entry at this path.
-    fn find(&self, path: &[u8]) -> Option<u32> {
-        let mut names = path.split(|byte| *byte == b'/');
-        names.try_fold(TOP, |at, name| self.places.get(&(at, name.into())).copied())
-    }
-}
-
-impl Before {
-    /// Whether what is in an entry's place was found to be of an earlier set of this sender.
-    pub(super) fn has(&self, entry: u32) -> bool {
-        self.entries.contains(&entry)
-    }
-}
 
 impl Tree {
     /// Whether what is in the place of an entry that is no directory may be replaced.
