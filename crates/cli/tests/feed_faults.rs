@@ -322,6 +322,11 @@ fn what_was_not_received_is_replaced_only_if_its_user_wants_that() {
     for path in [&conf, &x] {
         fs::write(path, "mine").unwrap();
     }
+    // Publications without a receiver that can take them are errors there.
+    let stop = |sender: Run| {
+        sender.signal(Signal::TERM);
+        sender.end().expect(0);
+    };
     let (sender, address) = serve(&feed, "0", &[]);
     let mut run = follow(&address, &to, &[]);
     for (name, path) in [("conf", &conf), ("dir", &x)] {
@@ -345,15 +350,19 @@ fn what_was_not_received_is_replaced_only_if_its_user_wants_that() {
     until_all(&mut run, 3);
     ends(run);
     // From now on both are the feed's.
-    publish(&feed, "conf", b"a newer one");
-    publish(&feed, "dir/x", b"a newer one");
     let mut run = follow(&address, &to, &[]);
+    for (name, entry) in [("conf", "conf"), ("dir/x", "dir")] {
+        publish(&feed, name, b"a newer one");
+        until_entry(&mut run, entry);
+    }
     until_all(&mut run, 3);
     assert_eq!(contents(&folder), contents(&feed));
     ends(run);
     // Without the record everything comes again, but nobody knows whose a file is that differs.
     fs::remove_file(folder.join(".fabricast-feed.json")).unwrap();
+    stop(sender);
     publish(&feed, "conf", b"the newest");
+    let (sender, address) = serve(&feed, "0", &[]);
     let mut run = follow(&address, &to, &[]);
     run.until("publication_failed", |e| e["entries"] == json!(["conf"]));
     run.until("catalogue", |e| e["entries"] == 3 && e["wanted"] == 1);
@@ -362,5 +371,5 @@ fn what_was_not_received_is_replaced_only_if_its_user_wants_that() {
     until_all(&mut run, 3);
     assert_eq!(contents(&folder), contents(&feed));
     ends(run);
-    ends(sender);
+    stop(sender);
 }

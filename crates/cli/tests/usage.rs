@@ -135,17 +135,25 @@ fn bad_usage_of_a_receiver_says_so() {
             "neither a file nor a directory",
         ),
         (&["recv", "x", "--from", "no such host"], 2, "no such host"),
-        (
-            &["recv", "-", "--from", "h", "--follow"],
-            2,
-            "name a directory",
-        ),
-        (
-            &["recv", place, "--from", "h", "--follow", "--hook", source],
-            2,
-            "source is not executable (chmod +x)",
-        ),
     ]);
+}
+
+#[test]
+fn a_follower_needs_a_directory_and_a_program() {
+    let dir = Scratch::new();
+    let (file, place) = (dir.file("hook", 10), dir.path(""));
+    let (file, place) = (file.to_str().unwrap(), place.to_str().unwrap());
+    for (args, words) in [
+        (&["-"][..], "name a directory"),
+        (
+            &[place, "--hook", file],
+            "hook is not executable (chmod +x)",
+        ),
+    ] {
+        let end = Run::start([&["recv", "--from", "h", "--follow"], args].concat());
+        let end = end.end().expect(2);
+        assert!(end.stderr.contains(words), "{args:?}: {}", end.stderr);
+    }
 }
 
 #[test]

@@ -6,7 +6,6 @@
 //! modes and times of directories, come at the end. A directory at the top that was not there
 //! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
-mod before;
 mod beneath;
 mod disk;
 mod ending;
@@ -41,7 +40,6 @@ use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
 
-use self::before::Before;
 use self::file_systems::FileSystems;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
@@ -49,6 +47,7 @@ use self::kept::{KeptPacks, is_hole};
 pub use self::leftovers::{is_kept, remove_leftovers};
 use self::partial::{Had, Partial};
 use self::ranges::Ranges;
+use self::received::Before;
 pub use self::received::Received;
 pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};

@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self as sys, AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::before::Begun;
 use super::beneath::open_directory;
-use super::received::Received;
+use super::received::{Begun, Received};
 use super::resuming::is_like;
 use super::surplus::{DEPTH_MAX, OURS, delete, names, not_deleted};
 use super::{Tree, disk, leftovers};
