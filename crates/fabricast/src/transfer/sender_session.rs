@@ -448,13 +448,13 @@ impl<'a> SenderSession<'a> {
     /// Handles a receiver that keeps the others waiting: reports it, or removes it.
     pub(super) fn slow(&mut self, at: usize, wait: Wait) {
         let member = &self.admission.members[at];
-        if !member.active() || member.slow {
+        if !member.active() {
             return;
         }
+        let is_told = member.slow;
         match self.options.slow_rule(&member.name) {
             Slow::Demote if self.demote(at) => {}
-            // It is demoted as soon as it has said what it has.
-            Slow::Demote if !self.admission.members[at].has_said => {}
+            _ if is_told => {}
             Slow::Wait | Slow::Alive | Slow::Demote => {
                 let member = &mut self.admission.members[at];
                 member.slow = true;
