@@ -14,8 +14,9 @@ const TURN_BYTES: f64 = 65_536.0;
 /// with.
 const AT_ONCE: f64 = 0.0045;
 
-/// Checks what hosts send that have a fixed rate, and whose objects lie in memory: what waits for a
-/// disk leaves all at once.
+/// Checks what hosts send that have a fixed rate, whose objects lie in memory, and whose networks
+/// read at once. What waits for a disk leaves all at once, and what a network reads late leaves
+/// after the node has counted it.
 #[derive(Debug)]
 pub(crate) struct ShareJudge {
     world: Rc<World>,
@@ -54,13 +55,14 @@ struct Share {
 }
 
 impl ShareJudge {
-    /// The checker of a scenario with a fixed rate. `group`: the group with this number in it.
+    /// The checker of a scenario with a fixed rate; `None` if its networks read late. `group`: the
+    /// group with this number in it.
     pub(crate) fn new(
         scenario: &Scenario,
         group: impl Fn(usize) -> GroupId,
         world: Rc<World>,
     ) -> Option<ShareJudge> {
-        let rate = scenario.rate? as f64;
+        let rate = scenario.rate.filter(|_| scenario.delays(0).is_none())? as f64;
         let sent = |_| Sent {
             rate,
             rate_max: rate,
