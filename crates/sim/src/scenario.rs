@@ -136,7 +136,8 @@ pub struct Scenario {
     /// Faults.
     pub faults: Faults,
     /// Longest time after which a datagram is read once it is given to the network, and as long
-    /// again until the driver has its memory back; `None`: at once.
+    /// again until the driver has its memory back; zero: at once. `None`: at once, too, unless the
+    /// crate is built so that all networks read late.
     pub delay: Option<Duration>,
     /// Multicast addresses that all hosts join, beside one for each group.
     pub shared_addresses: usize,
