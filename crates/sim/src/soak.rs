@@ -234,8 +234,8 @@ pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
         hash: cluster.hash(),
         events: cluster.events(),
         network: match scenario.delay {
-            None => Network::Prompt,
-            Some(_) => Network::Delayed,
+            Some(delay) if !delay.is_zero() => Network::Delayed,
+            _ => Network::Prompt,
         },
         result: result.map(|outcome| Passed::Cluster(Box::new(outcome))),
     }

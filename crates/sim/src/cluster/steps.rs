@@ -341,8 +341,8 @@ impl Cluster<'_> {
         let begun = if role.root {
             let object = PatternObject::source(place, content, len, payload_size, disk);
             let object = match self.scenario.delay {
-                Some(_) => object.in_memory(),
-                None => object,
+                Some(delay) if !delay.is_zero() => object.in_memory(),
+                _ => object,
             };
             let sent = host.driver.bcast(Time(now), group, Box::new(object));
             sent.map(|(op, copied)| (op, copied.is_some()))
