@@ -50,7 +50,7 @@ fn end(sender: Run, runs: Vec<(String, Run)>, feed: &Path, dir: &Scratch, names:
 }
 
 /// Four hosts follow a feed on a network that loses datagrams. What they all lack, the feed sends
-/// once. What only a later one lacks, it sends to that one alone.
+/// once. The feed sends to a follower that comes later what that one lacks, and to no other.
 #[test]
 fn a_feed_sends_once_to_all_that_lack_it() {
     let Some(cluster) = Cluster::up(4, &["--rate", "200mbit"]) else {

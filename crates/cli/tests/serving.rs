@@ -212,8 +212,8 @@ fn guest(at: &str, shows: &Value) -> Peer {
     guest
 }
 
-/// The sender tells a late receiver that still asks others who else serves by then, and who is
-/// gone.
+/// While a late receiver still asks others, the sender tells it which other receivers serve by
+/// then, and which are gone.
 #[test]
 fn a_late_receiver_is_told_who_comes_and_who_goes() {
     let mut begun = Begun::new();

@@ -244,6 +244,11 @@ impl Scenario {
             .max(fabricast::proto::limits::HEAD_MAX)
     }
 
+    /// Whether this scenario says that networks read late.
+    pub fn reads_late(&self) -> bool {
+        self.delay.is_some_and(|delay| !delay.is_zero())
+    }
+
     /// How late the network reads a host's datagrams.
     pub fn delays(&self, host: u32) -> Option<Delays> {
         transport::delays(self.delay, self.seed, host)

@@ -128,7 +128,7 @@ impl ShareJudge {
     }
 
     /// Notes at the end of a host's step which of its streams only the rate and other streams hold
-    /// back. For two streams of which that holds throughout, what they have sent is by weight.
+    /// back. Two streams that are held back so throughout must have sent by their weights.
     pub(crate) fn waits(&mut self, host: usize, waits: impl Fn(GroupId) -> bool) {
         for stream in self.streams.iter_mut().filter(|s| s.root == host) {
             stream.waits = waits(stream.group);

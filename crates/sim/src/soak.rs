@@ -233,9 +233,9 @@ pub fn run_scenario(scenario: &Scenario, trace: Trace<'_>) -> Verdict {
         seed: scenario.seed,
         hash: cluster.hash(),
         events: cluster.events(),
-        network: match scenario.delay {
-            Some(delay) if !delay.is_zero() => Network::Delayed,
-            _ => Network::Prompt,
+        network: match scenario.reads_late() {
+            true => Network::Delayed,
+            false => Network::Prompt,
         },
         result: result.map(|outcome| Passed::Cluster(Box::new(outcome))),
     }

@@ -24,7 +24,6 @@ use crate::bootstrap::message::{Channel, Digest, Lacking, Last, ToReceiver};
 use crate::bootstrap::{ChannelFrame, Payload, PeerKey, Rendezvous};
 use crate::error::Error;
 use crate::net::Net;
-use crate::object::manifest::Kind;
 use crate::object::{SourceSet, Unopened};
 use crate::text::escaped;
 use crate::transport::{GroupAddress, SLOTS, Transport, send_plain};
@@ -267,10 +266,7 @@ impl FileSender {
 
     /// Length in bytes of a file that has been opened.
     fn len_of(&self, file: FileId) -> u64 {
-        match self.set.manifest().entries()[self.entry(file) as usize].kind {
-            Kind::File(len) => len,
-            _ => 0,
-        }
+        self.set.file_len(self.entry(file))
     }
 
     /// The number in the set of a file that has been opened.

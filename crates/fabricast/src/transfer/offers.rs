@@ -92,8 +92,8 @@ impl Offers {
     /// The receivers that the sender names to a late one: those that it has named already and that
     /// are still there, then others, first those that were there from the start, and among these
     /// those that the fewest know of. `None` if the late receiver knows that, or was told as often
-    /// as it may be. `is_asking`: whether it is connected to those that it knows. If it is not, it
-    /// need not know who is gone.
+    /// as it may be. `is_asking`: whether it is connected to those that it knows. If it is not, a
+    /// receiver that is gone is nothing new to it.
     pub fn tell(&mut self, late: PeerKey, is_asking: bool) -> Option<Vec<Serving>> {
         let (before, times) = match self.told.get(&late) {
             Some(told) => (&told.of[..], told.times),

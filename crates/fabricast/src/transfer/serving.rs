@@ -15,8 +15,8 @@ use crate::waker::Waker;
 
 /// Guests that are served at once, at most. Each may have a block in memory.
 const GUESTS_MAX: usize = 16;
-/// Most guests that this receiver serves at once if they have the same address, so that one host
-/// does not keep all others out.
+/// This receiver serves at most so many guests with the same address at once. So one host does not
+/// keep all others out.
 const PER_ADDRESS: usize = 4;
 
 /// The late receivers that this receiver serves, its *guests*.

@@ -316,7 +316,7 @@ impl Sender {
         if let Some(t) = self.grace_ends() {
             at(t);
         }
-        let sends = self.sends_at(scheme).map(|t| t.max(self.share.opens));
+        let sends = self.sends_at(scheme).map(|t| t.max(self.share.opens_at()));
         // A stream that waits for its turn is told when it begins.
         if let Some(t) = sends.filter(|t| *t != Time::NEVER) {
             at(t);

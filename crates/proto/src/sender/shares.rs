@@ -40,8 +40,8 @@ pub struct Share {
     next: u128,
     /// Whether the stream waits for its turn.
     waits: bool,
-    /// When the stream may send; [`Time::NEVER`]: when its turn begins.
-    pub(super) opens: Time,
+    /// When a stream that takes no turns may send again.
+    open_at: Time,
     /// Bytes of UDP payload of the packet that left last.
     pub(super) bytes: u32,
 }
@@ -55,7 +55,7 @@ impl Share {
             byte: BYTE,
             next: 0,
             waits: false,
-            opens: Time::ZERO,
+            open_at: Time::ZERO,
             bytes: 0,
         }
     }
@@ -67,19 +67,25 @@ impl Share {
 
     /// The stream's turn has begun.
     pub(super) fn begins(&mut self) {
-        (self.waits, self.opens) = (false, Time::ZERO);
+        self.waits = false;
     }
 
     /// The rate has changed.
     pub(super) fn rate_has_changed(&mut self) {
-        if !self.waits {
-            self.opens = Time::ZERO;
-        }
+        self.open_at = Time::ZERO;
     }
 
     /// Whether the stream waits for its turn.
     pub(super) fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// When the stream may send; [`Time::NEVER`]: when its turn begins.
+    pub(super) fn opens_at(&self) -> Time {
+        match self.waits {
+            true => Time::NEVER,
+            false => self.open_at,
+        }
     }
 }
 
@@ -194,11 +200,11 @@ impl Shares {
             return;
         }
         if !share.takes_turns {
-            share.opens = self.quanta.opens_at();
+            share.open_at = self.quanta.opens_at();
         } else if ready {
             share.next = self.next(share);
             self.waiting.push(Reverse((share.next, share.group)));
-            (share.waits, share.opens) = (true, Time::NEVER);
+            share.waits = true;
         }
     }
 }

@@ -108,17 +108,10 @@ pub fn say(node: &mut Node, from: u32, now: Time, cum: u32, high: u32) {
     tell(node, from, now, (cum, cum + 100, high), None);
 }
 
-/// Feeds feedback of receiver `from` with this `cum`, `limit` and `high`. It NACKs all packets from
-/// `lacks` on, if given.
-pub fn tell(
-    node: &mut Node,
-    from: u32,
-    now: Time,
-    (cum, limit, high): (u32, u32, u32),
-    lacks: Option<u32>,
-) {
-    let feedback = wire::Feedback {
-        group: GroupId(1),
+/// Feedback for node 0's stream to a group, with this `cum`, `limit` and `high`. It NACKs nothing.
+pub fn feedback(group: u32, (cum, limit, high): (u32, u32, u32)) -> wire::Feedback<'static> {
+    wire::Feedback {
+        group: GroupId(group),
         sender: NodeId(0),
         cum: Seq(cum),
         cum_subtree: Seq(cum),
@@ -132,7 +125,19 @@ pub fn tell(
         slot: None,
         declined: wire::Declined::NONE,
         missing: wire::Ranges::NONE,
-    };
+    }
+}
+
+/// Feeds feedback of receiver `from` with this `cum`, `limit` and `high`. It NACKs all packets from
+/// `lacks` on, if given.
+pub fn tell(
+    node: &mut Node,
+    from: u32,
+    now: Time,
+    (cum, limit, high): (u32, u32, u32),
+    lacks: Option<u32>,
+) {
+    let feedback = feedback(1, (cum, limit, high));
     let lacks = lacks.filter(|&first| first < high);
     let missing = lacks.map(|first| (Seq(first), high - first));
     let bytes = wire::head(|out| {

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use fabricast_proto::limits::{HEAD_MAX, WEIGHT_MAX};
 use fabricast_proto::wire::{self, Frame, Writer};
-use fabricast_proto::{
-    Command, Config, GroupId, Node, NodeId, Output, Payload, Refused, Scheme, Seq, Time,
-};
+use fabricast_proto::{Command, Config, GroupId, Node, Output, Payload, Refused, Scheme, Time};
 
-use crate::common::{PAYLOAD, add, config, header};
+use crate::common::{PAYLOAD, add, config, feedback, header};
 
 /// Bytes per second.
 const RATE: u64 = 1_000_000;
@@ -48,20 +46,8 @@ fn bcast(node: &mut Node, now: Time, group: u32, len: u64) {
 fn acknowledge(node: &mut Node, now: Time, group: u32, cum: u32) {
     for from in [1, 2] {
         let feedback = wire::Feedback {
-            group: GroupId(group),
-            sender: NodeId(0),
-            cum: Seq(cum),
-            cum_subtree: Seq(cum),
-            limit: Seq(cum + 10_000),
-            high: Seq(cum),
-            received: cum,
             arrived_us: now.micros(),
-            held_us: 0,
-            burst: 0,
-            flags: 0,
-            slot: None,
-            declined: wire::Declined::NONE,
-            missing: wire::Ranges::NONE,
+            ..feedback(group, (cum, cum + 10_000, cum))
         };
         let feedback = Frame::Feedback(feedback);
         node.packet(now, now, &header(from), &feedback);

@@ -340,9 +340,9 @@ impl Cluster<'_> {
         let progress = Rc::<Progress>::default();
         let begun = if role.root {
             let object = PatternObject::source(place, content, len, payload_size, disk);
-            let object = match self.scenario.delay {
-                Some(delay) if !delay.is_zero() => object.in_memory(),
-                _ => object,
+            let object = match self.scenario.reads_late() {
+                true => object.in_memory(),
+                false => object,
             };
             let sent = host.driver.bcast(Time(now), group, Box::new(object));
             sent.map(|(op, copied)| (op, copied.is_some()))

@@ -441,6 +441,15 @@ impl Tree {
             || self.before.has(entry)
     }
 
+    /// The entry at the top that an entry lies in, or is.
+    fn top_of(&self, entry: u32) -> u32 {
+        let mut top = entry;
+        while self.entry(top).parent != TOP {
+            top = self.entry(top).parent;
+        }
+        top
+    }
+
     /// Length of a file in bytes; 0 for a number that no entry has.
     fn len_if_any(&self, file: u32) -> u64 {
         match (file as usize) < self.manifest.entries().len() {

@@ -51,10 +51,7 @@ impl Tree {
 
     /// Whether the caller knows that an entry's place was received. `path`: that of the entry.
     fn is_listed(&mut self, entry: u32, path: &[u8], received: &dyn Received) -> bool {
-        let mut top = entry;
-        while self.entry(top).parent != TOP {
-            top = self.entry(top).parent;
-        }
+        let top = self.top_of(entry);
         let name = self.own_name(top);
         let paths = self.before.paths.entry(top);
         let paths = paths.or_insert_with(|| received.paths(name.as_os_str()));

@@ -25,10 +25,7 @@ impl Tree {
         if self.staged.is_empty() {
             return None;
         }
-        let mut top = entry;
-        while self.entry(top).parent != TOP {
-            top = self.entry(top).parent;
-        }
+        let top = self.top_of(entry);
         self.staged.contains(&top).then_some(top)
     }
 

@@ -31,7 +31,7 @@ fn receive(
     tree.finish().unwrap();
 }
 
-/// The recording without its flushes: the tests notice that one is missing.
+/// The recording without its flushes. A test that cannot tell it from the whole one is none.
 fn unflushed(mut recording: Recording) -> Recording {
     let is_flush = |op: &Op| matches!(op, Op::Flush(_) | Op::FlushAll);
     recording.ops.retain(|op| !is_flush(op));
