@@ -187,7 +187,7 @@ impl<'a> IbrmpSender<'a> {
                 if !self.failed_files.insert(file) {
                     return Ok(());
                 }
-                if self.failed_files.len() == self.set.manifest().files() {
+                if self.set.is_lost(&self.failed_files) {
                     let text = format!("{reason}; nobody has received it");
                     return Err(Error::SourceChanged(text));
                 }

@@ -244,7 +244,7 @@ impl<'a> SenderSession<'a> {
                 Packed::Pack(pack) => self.broadcast(pack)?,
                 Packed::Failed(file, reason) => {
                     self.failed_files.insert(file);
-                    if self.failed_files.len() == self.set.manifest().files() {
+                    if self.set.is_lost(&self.failed_files) {
                         let text = format!("{reason}; nobody has received it");
                         return Err(Error::SourceChanged(text));
                     }
