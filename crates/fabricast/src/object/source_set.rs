@@ -56,6 +56,9 @@ impl From<Unopened> for String {
 /// Most files and directories that cannot be read whose names the user is told at once.
 const UNREADABLE_TOLD: usize = 10;
 
+/// The permissions of a file that its owner, its group and all others may read.
+const READ_ALL: u16 = 0o444;
+
 /// The files and directories that are sent, or a stream.
 pub struct SourceSet {
     manifest: Manifest,
@@ -266,25 +269,37 @@ impl SourceSet {
         self.closed.contains(&directory)
     }
 
-    /// Paths of files and directories that this process may not read.
+    /// Paths of files and directories that this process may not read. The system is not asked about
+    /// files that everybody may read by their listed modes. Such a file can still fail when it is
+    /// opened: by an access control list, by a security module, at a server that believes no root,
+    /// or since its mode has changed.
     pub fn unreadable(&self) -> impl Iterator<Item = PathBuf> {
         self.unreadable_entries().map(|number| self.path(number))
     }
 
     fn unreadable_entries(&self) -> impl Iterator<Item = u32> {
         // With the rights that count when a file is opened, capabilities among them.
-        let access =
-            |path: &Path| sys::accessat(sys::CWD, path, Access::READ_OK, sys::AtFlags::EACCESS);
+        self.unreadable_by(|path: &Path| {
+            sys::accessat(sys::CWD, path, Access::READ_OK, sys::AtFlags::EACCESS)
+        })
+    }
+
+    /// Numbers of the entries that this process may not read. `access`: whether it may read a file.
+    fn unreadable_by(
+        &self,
+        access: impl Fn(&Path) -> Result<(), Errno>,
+    ) -> impl Iterator<Item = u32> {
         let entries = (0..).zip(self.manifest.entries());
         let unreadable = entries.filter(move |(number, entry)| match entry.kind {
+            Kind::File(_) if entry.mode & READ_ALL == READ_ALL => false,
             Kind::File(_) => access(&self.path(*number)) == Err(Errno::ACCESS),
             _ => self.is_closed(*number),
         });
         unreadable.map(|(number, _)| number)
     }
 
-    /// Tells of files and directories that this process may not read. Nobody gets such a file, nor
-    /// what such a directory holds.
+    /// Tells of files and directories that this process may not read ([`SourceSet::unreadable`]).
+    /// Nobody gets such a file, nor what such a directory holds.
     ///
     /// # Errors
     /// It may read none of the files; or there are none, and it may read none of the sources.
@@ -504,7 +519,8 @@ impl SourceFile {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
     use crate::object::testing::{scratch, set_of};
@@ -574,6 +590,28 @@ mod tests {
                 .unwrap();
             assert!(error.to_string().contains(why), "{error}");
         }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A set may have 100 000 files: only those that not everybody may read are asked about.
+    #[test]
+    fn the_system_is_asked_about_files_that_not_everybody_may_read() {
+        let dir = scratch();
+        for mode in [0o444, 0o755, 0o640, 0o604, 0o244, 0o000] {
+            let path = dir.join(format!("{mode:03o}"));
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        }
+        let set = set_of(std::slice::from_ref(&dir));
+        let asked = Mutex::new(Vec::new());
+        let refused = set.unreadable_by(|path| {
+            asked.lock().unwrap().push(path.to_owned());
+            Err(Errno::ACCESS)
+        });
+        let refused: Vec<PathBuf> = refused.map(|number| set.path(number)).collect();
+        let expected = ["000", "244", "604", "640"].map(|name| dir.join(name));
+        assert_eq!(refused, expected);
+        assert_eq!(*asked.lock().unwrap(), expected);
         std::fs::remove_dir_all(dir).unwrap();
     }
 
