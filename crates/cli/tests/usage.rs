@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use common::hosts::Hosts;
 use common::tree::{recv, send_by};
 use common::{AT_ONCE, Run, Scratch, bound_by_permissions, receiver, same, sender};
 use serde_json::Value;
@@ -353,4 +354,53 @@ fn a_directory_that_cannot_be_read_fails_by_name() {
     for (name, _) in closed {
         mode(&set.join(name), 0o700);
     }
+}
+
+/// With `--quiet` a copy that goes well prints nothing. One that does not prints which hosts lack
+/// the files, and which files were not sent, and why.
+#[test]
+fn a_quiet_copy_prints_errors_alone() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let source = hosts.dir.file("source", 100_000);
+    let quietly = |args: &[&str]| {
+        let args = [&["--quiet", "--force"], args].concat();
+        hosts.command(&source, "a,b:", &args).output().unwrap()
+    };
+    let end = quietly(&[]);
+    let told = String::from_utf8(end.stderr).unwrap();
+    assert_eq!((end.status.code(), &*told), (Some(0), ""));
+    assert!(end.stdout.is_empty());
+    hosts.behave("b", "echo 'no route' >&2; exit 255");
+    for (args, code) in [(&[][..], 4), (&["--min-receivers", "2"], 3)] {
+        let end = quietly(args);
+        let told = String::from_utf8(end.stderr).unwrap();
+        assert_eq!(end.status.code(), Some(code), "{told}");
+        assert!(end.stdout.is_empty());
+        let lines: Vec<&str> = told.lines().collect();
+        let all = lines.iter().all(|line| line.starts_with("fabricast: "));
+        assert!(all, "{told}");
+        let of_b = "fabricast: b: its launcher ended with exit code 255";
+        let first = lines.iter().position(|line| *line == of_b).expect(&told);
+        assert_eq!(lines[first + 1], "fabricast:     | no route", "{told}");
+        // The sender gives up for want of receivers, and then the one that came fails, too.
+        assert_eq!(told.contains("fabricast: a: "), code == 3, "{told}");
+    }
+    let mut command = bound_by_permissions();
+    let secret = hosts.dir.file("secret", 1);
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
+    command.arg("copy").args([&source, &secret]).arg("a:");
+    let launch = format!("{} {{host}}", hosts.dir.path("launch").display());
+    command.args(["--quiet", "--force", "--interface", "127.0.0.1"]);
+    command.args(["--launch", &launch, "--remote-fabricast"]);
+    let end = command
+        .arg(env!("CARGO_BIN_EXE_fabricast"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(end.stderr).unwrap();
+    assert_eq!(end.status.code(), Some(10), "{told}");
+    assert!(
+        told.contains("not sent: ") && told.contains("secret"),
+        "{told}"
+    );
+    hosts.expect_none_left();
 }
