@@ -30,7 +30,7 @@ pub struct Shares {
 }
 
 /// What a stream has of its node's fixed rate.
-pub struct Share {
+pub struct StreamShare {
     group: GroupId,
     /// Whether the stream takes turns. What a co-root repairs goes ahead.
     takes_turns: bool,
@@ -46,10 +46,10 @@ pub struct Share {
     pub(super) bytes: u32,
 }
 
-impl Share {
+impl StreamShare {
     /// The share of the stream to a group. Its weight is 1.
-    pub(super) fn new(group: GroupId, takes_turns: bool) -> Share {
-        Share {
+    pub(super) fn new(group: GroupId, takes_turns: bool) -> StreamShare {
+        StreamShare {
             group,
             takes_turns,
             byte: BYTE,
@@ -138,7 +138,7 @@ impl Shares {
     }
 
     /// Whether a stream may send a packet now.
-    pub(super) fn is_open(&mut self, now: Time, share: &mut Share) -> bool {
+    pub(super) fn is_open(&mut self, now: Time, share: &mut StreamShare) -> bool {
         if !self.quanta.is_open(now) {
             return false;
         }
@@ -159,7 +159,7 @@ impl Shares {
 
     /// Where the next turn of a stream begins that waits from now on. What it did not use of its
     /// share is gone.
-    fn next(&self, share: &Share) -> u128 {
+    fn next(&self, share: &StreamShare) -> u128 {
         match mutant::active(Mutant::PausesSaveUp) {
             true => share.next,
             false => share.next.max(self.began),
@@ -167,7 +167,7 @@ impl Shares {
     }
 
     /// Counts the packet of a stream that left last.
-    pub(super) fn sent(&mut self, now: Time, share: &Share) {
+    pub(super) fn sent(&mut self, now: Time, share: &StreamShare) {
         self.quanta.sent(now, share.bytes);
         if let Some((group, sent)) = &mut self.turn
             && share.takes_turns
@@ -178,7 +178,7 @@ impl Shares {
     }
 
     /// Ends a stream's turn, if it is its turn.
-    fn end(&mut self, share: &mut Share) {
+    fn end(&mut self, share: &mut StreamShare) {
         if let Some((group, bytes)) = self.turn
             && share.takes_turns
             && group == share.group
@@ -194,7 +194,7 @@ impl Shares {
 
     /// The stream sends nothing more now, which ends its turn if it is its turn. `ready`: it could
     /// send a packet now, but for the rate and the turns of others.
-    pub(super) fn pause(&mut self, share: &mut Share, ready: bool) {
+    pub(super) fn pause(&mut self, share: &mut StreamShare, ready: bool) {
         self.end(share);
         if share.waits {
             return;
@@ -226,7 +226,7 @@ mod tests {
 
     /// A stream of the node.
     struct Stream {
-        share: Share,
+        share: StreamShare,
         weight: u32,
         /// Bytes that it has to send.
         backlog: u64,
@@ -252,7 +252,7 @@ mod tests {
     impl Bench {
         fn new(seed: u64, weights: &[u32]) -> Bench {
             let stream = |(group, &weight)| {
-                let mut share = Share::new(GroupId(group), true);
+                let mut share = StreamShare::new(GroupId(group), true);
                 share.set_weight(weight);
                 Stream {
                     share,
