@@ -163,7 +163,7 @@ pub(super) fn not_deleted(path: &Path, e: Errno) -> Error {
 
 impl Tree {
     /// Whether a directory has the place of an entry that is none, and is to be deleted.
-    pub(super) fn is_blocked(&self, entry: u32, directory: &OwnedFd, name: &Path) -> bool {
+    pub(super) fn is_blocked(&mut self, entry: u32, directory: &OwnedFd, name: &Path) -> bool {
         (self.replaces_all(entry) || self.is_owned(entry))
             && sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
                 .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory)
@@ -172,7 +172,7 @@ impl Tree {
 
     /// Deletes a directory that has the place of an entry that is none, if that may be.
     pub(super) fn make_way(
-        &self,
+        &mut self,
         entry: u32,
         directory: &OwnedFd,
         name: &Path,
