@@ -41,6 +41,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
+pub use self::folding::folded_names;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
