@@ -66,9 +66,14 @@ impl Tree {
             }
         }
         self.flush(changed)?;
-        if self.place_staged()? {
-            let root = self.touched()?;
-            self.flush(root)?;
+        let placed = self.place_staged()?;
+        if !placed.is_empty() {
+            let mut changed = self.touched()?;
+            // A run that is killed before this is gone on with, and gives them away then.
+            for entry in placed {
+                changed.extend(self.give_placed(entry)?.map(|opened| (entry, opened)));
+            }
+            self.flush(changed)?;
         }
         if let Some(journal) = self.journal.take() {
             journal.remove();

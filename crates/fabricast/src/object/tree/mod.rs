@@ -41,6 +41,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
+pub use self::folding::folded_names;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
@@ -497,13 +498,13 @@ impl Tree {
             && is_whole
             && !self.is_begun(file)
         {
-            self.check_announced(file)?;
+            self.check_announced(&pieces[0])?;
             let here;
             (here, *bytes) = bytes.split_at(*len as usize);
             return self.write_whole(file, here);
         }
         for piece in pieces {
-            self.check_announced(file)?;
+            self.check_announced(piece)?;
             match piece {
                 Piece::Bytes { offset, len, .. } => {
                     let here;
@@ -543,10 +544,12 @@ impl Tree {
         self.completed(partial)
     }
 
-    /// Checks that more may come of this file.
-    fn check_announced(&self, file: u32) -> Result<(), Error> {
+    /// Checks that this piece may come.
+    fn check_announced(&self, piece: &Piece) -> Result<(), Error> {
+        let (file, fails) = (piece.file(), matches!(piece, Piece::Failed { .. }));
         match self.done.get(file as usize) {
             Some(is_done) if !is_done || self.failed.contains(&file) => Ok(()),
+            Some(_) if fails && self.entry(file).kind == Kind::Directory => Ok(()),
             _ => Err(absurd(
                 "bytes of a file that it has not announced, or has sent",
             )),
@@ -659,7 +662,7 @@ impl Tree {
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {
-        if self.failed.insert(file) {
+        if self.failed.insert(file) && !self.done[file as usize] {
             self.done[file as usize] = true;
             self.remaining -= 1;
             self.named.remove(&file);
