@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self as sys, Access, OFlags, SeekFrom};
+use rustix::fs::{self as sys, Access, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
 use super::manifest::{Attributes, Entry, Kind, Manifest, TOP};
@@ -29,7 +29,8 @@ use crate::text::shown;
 
 pub use listing::Selection;
 use listing::{Listing, Looking, special};
-use version::{Version, compare};
+pub use version::Version;
+use version::compare;
 
 /// Why a file could not be opened.
 #[derive(Debug)]
@@ -354,7 +355,7 @@ impl SourceSet {
         let version = version.ok_or_else(|| "an entry without bytes has no file".to_owned())?;
         rustix::fs::fcntl_setfl(&opened, OFlags::empty()).map_err(|e| fails(e.into()))?;
         let there = sys::fstat(&opened).map_err(|e| fails(e.into()))?;
-        let has_holes = there.st_blocks * 512 < there.st_size;
+        let has_holes = has_holes(&there);
         compare(&path, Ok(there), &version)?;
         Ok(SourceFile {
             has_holes,
@@ -419,6 +420,30 @@ fn top_name(source: &Path, tell: &mut dyn FnMut(String)) -> io::Result<String> {
     })
 }
 
+/// Whether a file takes less space than it has bytes, so that it may have holes.
+pub fn has_holes(there: &Stat) -> bool {
+    there.st_blocks * 512 < there.st_size
+}
+
+/// What begins at `offset` of a file that has `len` bytes, before its end: whether it is a hole,
+/// and its length in bytes. A file system that knows no holes has none.
+pub fn extent(file: &File, has_holes: bool, offset: u64, len: u64) -> (bool, u64) {
+    let rest = len - offset;
+    if !has_holes {
+        return (false, rest);
+    }
+    let seek = |from| rustix::fs::seek(file, from);
+    match seek(SeekFrom::Data(offset)) {
+        Ok(data) if data > offset => (true, (data - offset).min(rest)),
+        Err(Errno::NXIO) => (true, rest),
+        Ok(_) => match seek(SeekFrom::Hole(offset)) {
+            Ok(hole) if hole > offset => (false, (hole - offset).min(rest)),
+            _ => (false, rest),
+        },
+        Err(_) => (false, rest),
+    }
+}
+
 /// A file that is read.
 pub struct SourceFile {
     file: File,
@@ -430,22 +455,9 @@ pub struct SourceFile {
 
 impl SourceFile {
     /// What begins at `offset`, before the end of the file: whether it is a hole, and its length in
-    /// bytes. A file system that knows no holes has none.
+    /// bytes.
     pub fn extent(&self, offset: u64) -> (bool, u64) {
-        let rest = self.version.len - offset;
-        if !self.has_holes {
-            return (false, rest);
-        }
-        let seek = |from| rustix::fs::seek(&self.file, from);
-        match seek(SeekFrom::Data(offset)) {
-            Ok(data) if data > offset => (true, (data - offset).min(rest)),
-            Err(Errno::NXIO) => (true, rest),
-            Ok(_) => match seek(SeekFrom::Hole(offset)) {
-                Ok(hole) if hole > offset => (false, (hole - offset).min(rest)),
-                _ => (false, rest),
-            },
-            Err(_) => (false, rest),
-        }
+        extent(&self.file, self.has_holes, offset, self.version.len)
     }
 
     /// Reads bytes, which must be those of the file as it was listed.
