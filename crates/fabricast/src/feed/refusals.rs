@@ -1,5 +1,5 @@
-//! Which refusals a feed tells of. A feed runs for months, and a host that it refuses comes again and
-//! again.
+//! Which refusals a feed tells of. A feed runs for months, and a host that it refuses comes again
+//! and again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

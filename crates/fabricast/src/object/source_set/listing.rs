@@ -218,8 +218,8 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Adds what a directory holds, in the order of the names. A directory that this process may not
-    /// read is noted, and the listing goes on.
+    /// Adds what a directory holds, in the order of the names. A directory that this process may
+    /// not read is noted, and the listing goes on.
     fn add_all(&mut self, path: &Path, number: u32) -> Result<(), Error> {
         let is_source = self.manifest.entries()[number as usize].parent == TOP;
         let error = |below: &Path, e| {

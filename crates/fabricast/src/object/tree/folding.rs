@@ -42,9 +42,9 @@ fn twins_of(entries: &[Entry]) -> Vec<Vec<u32>> {
 }
 
 /// Finds the names that a directory's file system takes for other names of this list, since it does
-/// not tell upper from lower case. Returns their numbers in the list, one group after the other. For
-/// most lists there are no names that could be, and the file system is not asked. Where nobody may
-/// write in the directory, there are none.
+/// not tell upper from lower case. Returns their numbers in the list, one group after the other.
+/// For most lists there are no names that could be, and the file system is not asked. Where nobody
+/// may write in the directory, there are none.
 ///
 /// # Errors
 /// The directory cannot be used, or its file system is full.

@@ -59,8 +59,9 @@ impl Tree {
     }
 
     /// The owner, if this process may give files away, and its user has named the sender: a sender
-    /// that anybody can be gives them to nobody. A directory keeps its own owner while it is staged:
-    /// another run goes on with its own directories alone, because nobody else can enter these.
+    /// that anybody can be gives them to nobody. A directory keeps its own owner while it is
+    /// staged: another run goes on with its own directories alone, because nobody else can enter
+    /// these.
     pub(super) fn owner(&self, entry: u32) -> Option<(Option<Uid>, Option<Gid>)> {
         let (user, group) = self.entry(entry).owner;
         // All ones would mean that the owner stays.

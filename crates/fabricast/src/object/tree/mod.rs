@@ -7,6 +7,7 @@
 //! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
 mod beneath;
+mod block_hashes;
 mod disk;
 mod ending;
 mod file_systems;
@@ -17,7 +18,10 @@ mod leftovers;
 mod metadata;
 mod naming;
 mod partial;
+mod paths;
 mod places;
+mod present;
+mod proving;
 mod ranges;
 mod read_back;
 mod received;
@@ -35,7 +39,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
@@ -47,6 +51,9 @@ pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 pub use self::leftovers::{is_kept, remove_leftovers};
 use self::partial::{Had, Partial};
+use self::paths::relative;
+use self::proving::Present;
+pub use self::proving::Proving;
 use self::ranges::Ranges;
 use self::received::Before;
 pub use self::received::Received;
@@ -162,6 +169,8 @@ pub struct Tree {
     resumes: bool,
     /// Entries that are there already and may be of an earlier run, so that they may be replaced.
     ours: BTreeSet<u32>,
+    /// What was in the places of entries before the set came.
+    present: Present,
     /// What this sender's earlier sets have put there, as far as that was looked at.
     before: Before,
     /// Packs that are on the disk and that the sender has not announced yet.
@@ -204,19 +213,6 @@ pub struct Tree {
     is_root: bool,
 }
 
-/// The path of an entry relative to the destination, whose user may have named the top.
-fn relative(manifest: &Manifest, name: Option<&OsStr>, entry: u32) -> PathBuf {
-    let path = manifest.path(entry);
-    let path = Path::new(OsStr::from_bytes(&path));
-    match name {
-        Some(name) => {
-            let names = path.components().skip(1);
-            Path::new(name).components().chain(names).collect()
-        }
-        None => path.to_owned(),
-    }
-}
-
 impl Tree {
     /// Opens the destination; the manifest comes by [`Tree::add_page`].
     pub fn new(destination: Destination) -> Result<Tree, Error> {
@@ -243,6 +239,7 @@ impl Tree {
             id: None,
             resumes: false,
             ours: BTreeSet::new(),
+            present: Present::default(),
             before: Before::default(),
             kept: KeptPacks::new(),
             named: BTreeMap::new(),

@@ -1,0 +1,93 @@
+//! A receiver before it is prepared: it tells the sender that it is at work, and asks for the
+//! manifest if some of the set may be in its place already.
+
+use std::time::{Duration, Instant};
+
+use super::check;
+use super::receiver_errors::{strange, surprise};
+use crate::bootstrap::message::{Need, ToSender, Welcome};
+use crate::bootstrap::{Control, Heard};
+use crate::config::RecvOptions;
+use crate::error::Error;
+use crate::object::manifest::Manifest;
+
+/// How often a receiver says that it proves what it has.
+const PREPARING: Duration = Duration::from_secs(1);
+/// How long a wait for the sender lasts at most.
+const TICK: Duration = Duration::from_millis(100);
+/// How long the sender may take to answer with a page of the manifest.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// The connection of a receiver that prepares.
+pub struct Preparing<'a> {
+    control: &'a mut Control,
+    options: &'a RecvOptions,
+    /// When the receiver last said that it is at work.
+    said: Instant,
+}
+
+fn lost(e: impl std::fmt::Display) -> Error {
+    Error::PeerLost(format!("the sender is gone: {e}"))
+}
+
+impl<'a> Preparing<'a> {
+    /// A receiver that has been offered the set.
+    pub fn new(control: &'a mut Control, options: &'a RecvOptions) -> Preparing<'a> {
+        let said = Instant::now();
+        Preparing {
+            control,
+            options,
+            said,
+        }
+    }
+
+    /// Tells the sender now and then that the receiver is at work. An error: it is to give up.
+    pub fn go_on(&mut self) -> Result<(), Error> {
+        if self.said.elapsed() >= PREPARING {
+            self.said = Instant::now();
+            self.control.say(&ToSender::Preparing).map_err(lost)?;
+        }
+        check(&self.options.interrupt)
+    }
+
+    /// The pages of the manifest, which are those of the set that the sender has offered.
+    pub fn pages(&mut self, welcome: &Welcome) -> Result<Vec<Vec<u8>>, Error> {
+        let (mut manifest, mut pages) = (Manifest::default(), Vec::new());
+        while manifest.entries().len() < welcome.entries as usize {
+            let need = Need {
+                pack: pages.len() as u32,
+                page: true,
+                ..Need::default()
+            };
+            self.control.say(&ToSender::Need(need)).map_err(lost)?;
+            let page = self.answer()?;
+            if page.is_empty() || manifest.add_page(&page).is_err() {
+                return Err(strange());
+            }
+            pages.push(page);
+        }
+        let first = manifest.entries().first();
+        let is_it = *welcome.manifest == *manifest.digest().to_hex()
+            && manifest.entries().len() == welcome.entries as usize
+            && manifest.tops() == welcome.tops
+            && manifest.known_len() == welcome.len
+            && first.is_some_and(|first| *first.name == *welcome.name.as_bytes());
+        is_it.then_some(pages).ok_or_else(strange)
+    }
+
+    fn answer(&mut self) -> Result<Vec<u8>, Error> {
+        let asked = Instant::now();
+        while asked.elapsed() < ANSWER {
+            self.go_on()?;
+            match self.control.hear_until(Instant::now() + TICK) {
+                None => {}
+                Some(Heard::Bulk(page)) => return Ok(page),
+                Some(Heard::Message(message)) => return Err(surprise(message)),
+                Some(Heard::Frame(_)) => return Err(strange()),
+                Some(Heard::Closed(why)) => return Err(lost(why)),
+            }
+        }
+        let text = "the sender did not answer with its manifest in time";
+        Err(Error::PeerLost(text.into()))
+    }
+}
