@@ -249,7 +249,7 @@ fn prepare_files(
         kept = tree.resume(&set, &mut || preparing.go_on())?;
         if is_begun(&path, welcome) {
             if !tree.has_manifest() {
-                tree.take_pages(&preparing.pages(welcome)?, &mut kept)?;
+                preparing.take_manifest(welcome, &mut tree, &mut kept)?;
             }
             proving = tree.prove_present();
         }

@@ -9,7 +9,7 @@ use crate::bootstrap::message::{Need, ToSender, Welcome};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::object::manifest::Manifest;
+use crate::object::{Kept, Tree};
 
 /// How often a receiver says that it proves what it has.
 const PREPARING: Duration = Duration::from_secs(1);
@@ -50,29 +50,37 @@ impl<'a> Preparing<'a> {
         check(&self.options.interrupt)
     }
 
-    /// The pages of the manifest, which are those of the set that the sender has offered.
-    pub fn pages(&mut self, welcome: &Welcome) -> Result<Vec<Vec<u8>>, Error> {
-        let (mut manifest, mut pages) = (Manifest::default(), Vec::new());
-        while manifest.entries().len() < welcome.entries as usize {
+    /// Has the sender give the manifest of the set that it has offered, and adds it to the tree.
+    pub fn take_manifest(
+        &mut self,
+        welcome: &Welcome,
+        tree: &mut Tree,
+        kept: &mut Kept,
+    ) -> Result<(), Error> {
+        let (mut number, mut count) = (0, 0);
+        while count < welcome.entries as usize {
             let need = Need {
-                pack: pages.len() as u32,
+                pack: number,
                 page: true,
                 ..Need::default()
             };
             self.control.say(&ToSender::Need(need)).map_err(lost)?;
             let page = self.answer()?;
-            if page.is_empty() || manifest.add_page(&page).is_err() {
+            tree.take_page(&page, kept)?;
+            let before = std::mem::replace(&mut count, tree.manifest().entries().len());
+            if count == before {
                 return Err(strange());
             }
-            pages.push(page);
+            number += 1;
         }
+        let manifest = tree.manifest();
         let first = manifest.entries().first();
         let is_it = *welcome.manifest == *manifest.digest().to_hex()
-            && manifest.entries().len() == welcome.entries as usize
+            && count == welcome.entries as usize
             && manifest.tops() == welcome.tops
             && manifest.known_len() == welcome.len
             && first.is_some_and(|first| *first.name == *welcome.name.as_bytes());
-        is_it.then_some(pages).ok_or_else(strange)
+        is_it.then_some(()).ok_or_else(strange)
     }
 
     fn answer(&mut self) -> Result<Vec<u8>, Error> {

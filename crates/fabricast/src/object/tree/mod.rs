@@ -140,7 +140,7 @@ impl Destination {
 pub struct Tree {
     destination: Destination,
     root: Arc<OwnedFd>,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
     /// Number of entries whose names were checked to differ by more than case, where that matters.
@@ -224,7 +224,7 @@ impl Tree {
         Ok(Tree {
             destination,
             root,
-            manifest: Manifest::default(),
+            manifest: Arc::default(),
             starts: Vec::new(),
             folding_checked: 0,
             stream_len: None,
@@ -270,7 +270,7 @@ impl Tree {
 
     /// The entries, once the set has ended.
     pub fn take_manifest(&mut self) -> Manifest {
-        std::mem::take(&mut self.manifest)
+        Arc::unwrap_or_clone(std::mem::take(&mut self.manifest))
     }
 
     /// Paths of the files that the sender could not read, and of hard links to them.
@@ -384,7 +384,7 @@ impl Tree {
     /// error, unless it may be replaced; a directory may always be there.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
         let first = self.manifest.entries().len() as u32;
-        self.manifest.add_page(page)?;
+        Arc::make_mut(&mut self.manifest).add_page(page)?;
         let count = self.manifest.entries().len() as u32;
         let mut start = match first.checked_sub(1) {
             Some(last) => self.starts[last as usize] + self.len(last),

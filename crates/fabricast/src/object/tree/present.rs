@@ -24,15 +24,13 @@ impl Tree {
         !self.manifest.entries().is_empty()
     }
 
-    /// Takes all pages of the manifest before the set begins. From now on, what is in the place of
-    /// an entry may be what the set has there.
-    pub fn take_pages(&mut self, pages: &[Vec<u8>], kept: &mut Kept) -> Result<(), Error> {
+    /// Takes the next page of the manifest before the set begins. From now on, what is in the place
+    /// of an entry may be what the set has there.
+    pub fn take_page(&mut self, page: &[u8], kept: &mut Kept) -> Result<(), Error> {
         self.present.is_looked_for = true;
-        for page in pages {
-            self.add_page(page)?;
-            let hash = Pack::new(Content::Page, page).hash();
-            kept.packs.insert(hash.into());
-        }
+        self.add_page(page)?;
+        let hash = Pack::new(Content::Page, page).hash();
+        kept.packs.insert(hash.into());
         Ok(())
     }
 

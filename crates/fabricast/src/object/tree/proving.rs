@@ -132,7 +132,7 @@ impl Opened {
 pub struct Files {
     root: Arc<OwnedFd>,
     name: Option<OsString>,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     files: BTreeMap<u32, Version>,
     /// Number of names of a file in the set, for those that have several.
     names: BTreeMap<u32, u64>,
@@ -152,7 +152,7 @@ impl Files {
     pub fn new(
         root: Arc<OwnedFd>,
         name: Option<OsString>,
-        manifest: Manifest,
+        manifest: Arc<Manifest>,
         files: BTreeMap<u32, Version>,
     ) -> Files {
         let mut names = BTreeMap::new();

@@ -33,12 +33,11 @@ fn found(
 ) -> (Tree, Vec<Option<Header>>) {
     let (mut tree, mut kept) = resumed(to, set);
     tree.destination.overwrite = overwrite;
-    let pages: Vec<Vec<u8>> = packs
-        .iter()
-        .filter(|pack| pieces_of(pack).is_none())
-        .map(|pack| pack.payload().to_vec())
-        .collect();
-    tree.take_pages(&pages, &mut kept).unwrap();
+    let pages = packs.iter().filter(|pack| pieces_of(pack).is_none());
+    let pages: Vec<&Pack> = pages.collect();
+    for page in &pages {
+        tree.take_page(page.payload(), &mut kept).unwrap();
+    }
     assert_eq!(kept.packs.len(), pages.len());
     let mut proving = tree.prove_present().unwrap();
     while proving.wait() {}
