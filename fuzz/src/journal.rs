@@ -143,7 +143,7 @@ pub fn journal<'a>(is_there: bool, files: impl Iterator<Item = (&'a Path, &'a [u
     for pack in packs() {
         let hash: [u8; 32] = pack.hash().into();
         match kept.contains(&hash) {
-            true => _ = tree.keep(&hash, None).expect("it is there"),
+            true => _ = tree.keep(&hash).expect("it is there"),
             false => put(&mut tree, &pack),
         }
     }

@@ -163,11 +163,6 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
     summary
 }
 
-/// Whether a receiver had all bytes of the files under their names before the transfer.
-pub fn had_all(here_bytes: u64, len: Option<u64>) -> bool {
-    here_bytes > 0 && Some(here_bytes) == len
-}
-
 fn describe(report: &SendReport, hosts: &[Host]) -> String {
     let refused = report.refused.len() as u64 + report.refused_more;
     if report.receivers.is_empty() && refused == 0 && hosts.is_empty() {
@@ -182,15 +177,9 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         .iter()
         .chain(&report.refused)
         .map(|r| {
-            let state = match r.state {
-                State::Verified if had_all(r.statistics.here_bytes, report.len) => {
-                    "verified, had it"
-                }
-                other => state(other),
-            };
             vec![
                 r.receiver.clone(),
-                state.into(),
+                state(r.state).into(),
                 match r.part {
                     Part::Whole => r.reach.into(),
                     Part::Late => format!("{}, late", r.reach),

@@ -17,7 +17,6 @@ use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
-use crate::conclusion::had_all;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
 use crate::sending::{length, net_options};
@@ -66,14 +65,8 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             }
             let rate = report.len as f64 / report.seconds.max(1e-9);
             let how = match report.state {
-                State::Received => "received".to_owned(),
-                _ => match report.statistics.here_bytes {
-                    0 => "verified".to_owned(),
-                    here if had_all(here, Some(report.len)) => {
-                        "verified; all of it was here already".to_owned()
-                    }
-                    here => format!("verified; {} were here already", units::bytes(here)),
-                },
+                State::Received => "received",
+                _ => "verified",
             };
             let what = goes_to(&report.path);
             out.say(&format!(

@@ -54,7 +54,6 @@ fn ssh_starts_the_receiver() {
     );
     hosts.expect_none_left();
     // A receiver that cannot take part is told with its exit code.
-    std::fs::write(dest.join("source"), "mine").unwrap();
     let end = copy(&hosts, &source, &to, &[]).end().expect(3);
     assert_eq!(host(&end, "good")["code"], 1);
     assert!(

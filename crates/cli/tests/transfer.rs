@@ -324,12 +324,12 @@ fn an_existing_file_is_replaced_only_by_force() {
     let source = dir.file("source", 100_000);
     let copy = dir.path("copy");
     std::fs::write(&copy, "mine").unwrap();
-    // Without --force the receiver leaves before the start: the file is not the sender's.
-    let (send, address) = sender(&source, &[QUIET]);
-    let end = receiver(&address, "r0", &copy, &[]).end().expect(1);
+    // Without --force the receiver does not even connect.
+    let end = receiver("127.0.0.1:9", "r0", &copy, &[]).end().expect(1);
     assert!(end.stderr.contains("--force"), "{}", end.stderr);
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
 
+    let (send, address) = sender(&source, &[QUIET]);
     let recv = receiver(&address, "r0", &copy, &["--force"]);
     send.end().expect(0);
     recv.end().expect(0);

@@ -18,20 +18,12 @@ pub trait Blocks: Send + Sync {
     fn payload_len(&self, need: &Need) -> Option<u64>;
     /// Number of announced packs and of their blocks.
     fn parts(&self) -> u64;
-    /// Number of pages of the manifest, each of which may be requested once; 0: there are none.
-    fn pages(&self) -> u32 {
-        0
-    }
 }
 
 impl Blocks for PackIndex {
     fn answer(&self, need: &Need, into: &mut Vec<u8>) -> Result<(), String> {
         if need.list {
             self.list(need.pack, into);
-            return Ok(());
-        }
-        if need.page {
-            self.page(need.pack, into);
             return Ok(());
         }
         let pack = (need.pack, &*need.hash);
@@ -52,9 +44,5 @@ impl Blocks for PackIndex {
 
     fn parts(&self) -> u64 {
         PackIndex::parts(self)
-    }
-
-    fn pages(&self) -> u32 {
-        PackIndex::pages(self)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use super::manifest::take;
 use super::pack::{Content, HEADER_MAX, Header, PACK_MAX, Pack, Piece, Span, spans};
@@ -84,8 +84,6 @@ pub struct PackIndex {
     parts: AtomicU64,
     /// Hashes of the pieces of some blocks.
     pieces: Mutex<PieceHashes>,
-    /// The entries with which the pages of the manifest begin, once a page was requested.
-    pages: OnceLock<Vec<u32>>,
 }
 
 /// Packs that have been sent, and may be asked for.
@@ -141,25 +139,6 @@ impl PackIndex {
             packs: Mutex::default(),
             parts: AtomicU64::new(0),
             pieces: Mutex::default(),
-            pages: OnceLock::new(),
-        }
-    }
-
-    fn page_starts(&self) -> &[u32] {
-        self.pages.get_or_init(|| self.set.manifest().page_starts())
-    }
-
-    /// Number of pages of the manifest.
-    pub fn pages(&self) -> u32 {
-        self.page_starts().len() as u32
-    }
-
-    /// Appends the page of the manifest with this number.
-    pub fn page(&self, number: u32, into: &mut Vec<u8>) {
-        if let Some(start) = self.page_starts().get(number as usize) {
-            let mut page = Vec::new();
-            self.set.manifest().put_page(*start, &mut page);
-            into.extend(page);
         }
     }
 

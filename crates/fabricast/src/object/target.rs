@@ -63,15 +63,11 @@ impl Target {
         Ok(())
     }
 
-    /// Counts a pack as stored that is here from an earlier run, or whose files were in their
-    /// places before (`present`: its header). Returns its header, if it has files.
-    pub fn keep(
-        &mut self,
-        hash: &[u8; HASH],
-        present: Option<Header>,
-    ) -> Result<Option<Header>, Error> {
+    /// Counts a pack as stored that is here from an earlier run. Returns its header, if it has
+    /// files.
+    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<Option<Header>, Error> {
         match self {
-            Target::Tree(tree) => tree.keep(hash, present),
+            Target::Tree(tree) => tree.keep(hash),
             // Nothing is kept, so nothing is here.
             Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(None),
         }

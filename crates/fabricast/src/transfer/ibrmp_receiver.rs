@@ -336,7 +336,6 @@ impl Session<'_> {
             mended_bytes: self.files.messages().channel_bytes + self.files.mended().bytes,
             dropped: self.files.counters().dropped_by_kernel,
             peer_bytes: 0, // receivers do not know each other
-            here_bytes: 0, // without a manifest, nobody knows what to look for
         }
     }
 

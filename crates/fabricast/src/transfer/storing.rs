@@ -36,9 +36,8 @@ pub enum Proof {
 enum Job {
     /// A pack, its number, and what proves it.
     Arrived(u32, Pack, Proof),
-    /// A pack that is here from an earlier run, and the hash of its header. With its header, if its
-    /// files were in their places before.
-    Keep(u32, [u8; HASH], Option<Header>),
+    /// A pack that is here from an earlier run, and the hash of its header.
+    Keep(u32, [u8; HASH]),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
     /// Every pack is stored: proves that to the sender as this node, by the challenge with this
@@ -270,10 +269,9 @@ impl Storing {
         }
     }
 
-    /// Counts a pack as stored that is here from an earlier run, or whose files were in their
-    /// places before (`present`: its header).
-    pub fn keep(&mut self, number: u32, hash: [u8; HASH], present: Option<Header>) {
-        self.give(Job::Keep(number, hash, present));
+    /// Counts a pack as stored that is here from an earlier run.
+    pub fn keep(&mut self, number: u32, hash: [u8; HASH]) {
+        self.give(Job::Keep(number, hash));
     }
 
     /// Takes the damaged pack, once it is proven.
@@ -375,9 +373,8 @@ impl Work {
     fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
         match job {
             Job::Arrived(number, pack, proof) => self.behind.push_back((number, pack, proof)),
-            Job::Keep(number, hash, present) => {
-                let header = self.target.keep(&hash, present)?;
-                if let (Some(header), Some(headers)) = (header, &self.headers) {
+            Job::Keep(number, hash) => {
+                if let (Some(header), Some(headers)) = (self.target.keep(&hash)?, &self.headers) {
                     headers.add(number, header);
                 }
                 tell(Stored::Proven, Vec::new());

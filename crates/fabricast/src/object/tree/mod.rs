@@ -7,7 +7,6 @@
 //! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
 mod beneath;
-mod block_hashes;
 mod disk;
 mod ending;
 mod file_systems;
@@ -18,10 +17,7 @@ mod leftovers;
 mod metadata;
 mod naming;
 mod partial;
-mod paths;
 mod places;
-mod present;
-mod proving;
 mod ranges;
 mod read_back;
 mod received;
@@ -39,7 +35,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
@@ -51,9 +47,6 @@ pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 pub use self::leftovers::{is_kept, remove_leftovers};
 use self::partial::{Had, Partial};
-use self::paths::relative;
-use self::proving::Present;
-pub use self::proving::Proving;
 use self::ranges::Ranges;
 use self::received::Before;
 pub use self::received::Received;
@@ -140,7 +133,7 @@ impl Destination {
 pub struct Tree {
     destination: Destination,
     root: Arc<OwnedFd>,
-    manifest: Arc<Manifest>,
+    manifest: Manifest,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
     /// Number of entries whose names were checked to differ by more than case, where that matters.
@@ -169,8 +162,6 @@ pub struct Tree {
     resumes: bool,
     /// Entries that are there already and may be of an earlier run, so that they may be replaced.
     ours: BTreeSet<u32>,
-    /// What was in the places of entries before the set came.
-    present: Present,
     /// What this sender's earlier sets have put there, as far as that was looked at.
     before: Before,
     /// Packs that are on the disk and that the sender has not announced yet.
@@ -213,6 +204,19 @@ pub struct Tree {
     is_root: bool,
 }
 
+/// The path of an entry relative to the destination, whose user may have named the top.
+fn relative(manifest: &Manifest, name: Option<&OsStr>, entry: u32) -> PathBuf {
+    let path = manifest.path(entry);
+    let path = Path::new(OsStr::from_bytes(&path));
+    match name {
+        Some(name) => {
+            let names = path.components().skip(1);
+            Path::new(name).components().chain(names).collect()
+        }
+        None => path.to_owned(),
+    }
+}
+
 impl Tree {
     /// Opens the destination; the manifest comes by [`Tree::add_page`].
     pub fn new(destination: Destination) -> Result<Tree, Error> {
@@ -224,7 +228,7 @@ impl Tree {
         Ok(Tree {
             destination,
             root,
-            manifest: Arc::default(),
+            manifest: Manifest::default(),
             starts: Vec::new(),
             folding_checked: 0,
             stream_len: None,
@@ -239,7 +243,6 @@ impl Tree {
             id: None,
             resumes: false,
             ours: BTreeSet::new(),
-            present: Present::default(),
             before: Before::default(),
             kept: KeptPacks::new(),
             named: BTreeMap::new(),
@@ -270,7 +273,7 @@ impl Tree {
 
     /// The entries, once the set has ended.
     pub fn take_manifest(&mut self) -> Manifest {
-        Arc::unwrap_or_clone(std::mem::take(&mut self.manifest))
+        std::mem::take(&mut self.manifest)
     }
 
     /// Paths of the files that the sender could not read, and of hard links to them.
@@ -384,7 +387,7 @@ impl Tree {
     /// error, unless it may be replaced; a directory may always be there.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
         let first = self.manifest.entries().len() as u32;
-        Arc::make_mut(&mut self.manifest).add_page(page)?;
+        self.manifest.add_page(page)?;
         let count = self.manifest.entries().len() as u32;
         let mut start = match first.checked_sub(1) {
             Some(last) => self.starts[last as usize] + self.len(last),

@@ -25,7 +25,6 @@ impl Tree {
     /// Creates the file of an entry: without a name, or with a partial one. One that a pack holds
     /// as a whole need not be kept for a later run.
     pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
-        self.replace_present(entry)?;
         let directory = self.directory_of(entry)?;
         let is_in_place = is_whole && self.staged_top(entry).is_some();
         let is_kept = !is_whole && self.journal.is_some();
@@ -92,9 +91,6 @@ impl Tree {
                 self.taken += self.len(of);
                 continue;
             };
-            if self.keep_copy(entry, &from, go_on)? {
-                continue;
-            }
             let partial = self.create(entry, true)?;
             let (mut stopped, mut here) = (None, 0);
             let copied = disk::copy(&from, &partial.file, |bytes| {

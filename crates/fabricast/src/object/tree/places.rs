@@ -44,8 +44,6 @@ impl Tree {
             Err(e) => return Err(self.error(entry, "looking at", e)),
             Ok(there) => Some(there),
         };
-        let is_present = !is_directory
-            && there.is_some_and(|there| self.note_present(entry, &there, &directory, &name));
         let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
         let is_replaced = kind.is_some_and(|kind| is_directory != (kind == FileType::Directory))
             && (self.replaces_all(entry) || self.was_received(entry));
@@ -99,8 +97,6 @@ impl Tree {
                 disk::unlink(&directory, &name, false).map_err(|e| self.error(entry, "deleting", e))
             }
             (false, Some(there), _) if self.is_replaced(entry, &there, &directory, &name) => Ok(()),
-            // If something else than what is there comes, it is an error then.
-            (false, ..) if is_present => Ok(()),
             _ => Err(self.exists(entry)),
         }
     }

@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{self as sys, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::block_hashes::BlockHashes;
 use super::journal::{Journal, Record, is_own, journal_id, partial_name};
 use super::kept::{Kept, is_hole};
 use super::leftovers::remove_partials;
@@ -22,9 +21,9 @@ use super::partial::Partial;
 use super::ranges::Ranges;
 use super::{Tree, absurd, beneath, disk};
 use crate::error::Error;
-use crate::object::HASH;
 use crate::object::manifest::{Kind, Manifest};
 use crate::object::pack::{Content, Header, Pack, Piece};
+use crate::object::{BLOCK, HASH};
 
 /// Bytes of a block in which the system counts the space of files.
 const STAT_BLOCK: u64 = 512;
@@ -95,7 +94,7 @@ impl Tree {
             let _ = journal.clear();
             return Ok(None);
         }
-        (self.resumes, kept.is_resumed) = (true, true);
+        self.resumes = true;
         for page in pages {
             self.add_page(&page)?;
             let hash = Pack::new(Content::Page, &page).hash();
@@ -126,8 +125,7 @@ impl Tree {
     /// files take of the disk.
     fn is_proven(&mut self, pieces: &[Piece], hashes: &[u8]) -> bool {
         let mut hashes = hashes.chunks_exact(HASH);
-        let mut is_next = |hash: &[u8; HASH]| hashes.next().is_some_and(|next| hash == next);
-        let (mut blocks, mut open) = (BlockHashes::default(), None::<(u32, Found)>);
+        let (mut block, mut open) = (Vec::with_capacity(BLOCK), None::<(u32, Found)>);
         let mut named = BTreeSet::new();
         for piece in pieces {
             let file = piece.file();
@@ -160,11 +158,21 @@ impl Tree {
                 }
                 continue;
             }
-            if !blocks.read(there, (start, end), &mut is_next) {
-                return false;
+            let mut at = start;
+            while at < end {
+                let filled = block.len();
+                let some = (end - at).min((BLOCK - filled) as u64) as usize;
+                block.resize(filled + some, 0);
+                if there.read_exact_at(&mut block[filled..], at).is_err() {
+                    return false;
+                }
+                at += some as u64;
+                if block.len() == BLOCK && !is_next(&mut hashes, &mut block) {
+                    return false;
+                }
             }
         }
-        let is_proven = blocks.end(&mut is_next);
+        let is_proven = block.is_empty() || is_next(&mut hashes, &mut block);
         if is_proven {
             let named = named.into_iter().map(|file| (file, Ranges::default()));
             self.named.extend(named);
@@ -172,7 +180,7 @@ impl Tree {
         is_proven
     }
 
-    pub(super) fn is_file(&self, file: u32) -> bool {
+    fn is_file(&self, file: u32) -> bool {
         let entry = self.manifest.entries().get(file as usize);
         entry.is_some_and(|entry| matches!(entry.kind, Kind::File(_)))
     }
@@ -220,16 +228,10 @@ impl Tree {
     }
 
     /// Counts a pack that is kept as stored, since the sender has announced it. Completes the files
-    /// whose bytes are all there. Returns the header of the pack, if it has files. `present`: the
-    /// header of a pack whose files were in their places before.
-    pub fn keep(
-        &mut self,
-        hash: &[u8; HASH],
-        present: Option<Header>,
-    ) -> Result<Option<Header>, Error> {
+    /// whose bytes are all there. Returns the header of the pack, if it has files.
+    pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<Option<Header>, Error> {
         self.check_folding()?;
-        let is_present = present.is_some();
-        let header = present.or_else(|| self.kept.remove(hash));
+        let header = self.kept.remove(hash);
         let content = header.as_ref().map(|header| &header.content);
         let pieces = match content {
             Some(Content::Pieces(pieces)) => &pieces[..],
@@ -243,9 +245,7 @@ impl Tree {
             let len = self.len(file);
             let overlap = || absurd("packs that overlap");
             self.check_announced(piece)?;
-            if is_present {
-                self.begin_present(file, (offset, end))?;
-            } else if !self.incomplete.contains_key(&file) && !self.named.contains_key(&file) {
+            if !self.incomplete.contains_key(&file) && !self.named.contains_key(&file) {
                 let there = self.partial(file).ok_or_else(overlap)?;
                 self.take_partial(file, there, Ranges::default())?;
             }
@@ -256,7 +256,6 @@ impl Tree {
                 if is_whole {
                     self.named.remove(&file);
                     let opened = self.beneath(file, OFlags::RDONLY)?;
-                    self.check_present(file, &opened)?;
                     self.set_metadata(file, self.readable_mode(file), &opened)?;
                     self.done[file as usize] = true;
                     self.remaining -= 1;
@@ -280,9 +279,6 @@ impl Tree {
     /// Takes the name of a file away that an earlier run has made and that is not complete as the
     /// sender says. A file that has another name or owner by now stays as it is, and is copied.
     pub(super) fn unname(&mut self, file: u32, ranges: Ranges) -> Result<(), Error> {
-        if self.is_present(file) {
-            return self.copy_present(file, ranges);
-        }
         let Some(id) = self.id.clone() else {
             return Ok(());
         };
@@ -427,4 +423,11 @@ pub(super) fn is_like(
 fn allocated(file: &File) -> u64 {
     let blocks = file.metadata().map_or(0, |meta| meta.blocks());
     blocks * STAT_BLOCK
+}
+
+/// Whether a full block, which is emptied, matches the next hash.
+fn is_next(hashes: &mut std::slice::ChunksExact<'_, u8>, block: &mut Vec<u8>) -> bool {
+    let hash = blake3::hash(block);
+    block.clear();
+    hashes.next().is_some_and(|next| *hash.as_bytes() == *next)
 }

@@ -14,8 +14,7 @@ use rustix::fs::{self as sys, AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::beneath::open_directory;
-use super::paths::relative;
-use super::{Destination, Tree, disk};
+use super::{Destination, Tree, disk, relative};
 use crate::error::Error;
 use crate::object::file_name::folded_hash;
 use crate::object::manifest::{Kind, Manifest, TOP};

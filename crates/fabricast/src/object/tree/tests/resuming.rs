@@ -37,7 +37,7 @@ pub fn resumed(root: &Path, set: &SourceSet) -> (Tree, Kept) {
 pub fn store(tree: &mut Tree, kept: &Kept, pack: &Pack) -> bool {
     let hash: [u8; HASH] = pack.hash().into();
     if kept.packs.contains(&hash) {
-        let header = tree.keep(&hash, None).unwrap();
+        let header = tree.keep(&hash).unwrap();
         // A page has none that is kept.
         let header = header.map(|header| blake3::hash(&header.encode()));
         assert_eq!(header, pieces_of(pack).map(|_| pack.hash()));
