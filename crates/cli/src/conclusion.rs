@@ -53,9 +53,9 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
         return code;
     }
     if !report.failed.is_empty() {
-        let files = report.failed.len();
         out.complain(&format!(
-            "{files} files could not be sent to all; the others were"
+            "{} of the files and directories could not be sent to all; the others were",
+            report.failed.len()
         ));
     }
     if complete < all {

@@ -329,6 +329,13 @@ fn a_directory_that_cannot_be_read_fails_by_name() {
     assert_eq!(end.one("done")["failed"].as_array().unwrap().len(), 2);
     run.end().expect(10);
     let end = sender.end().expect(10);
+    // An ordinary user receives it again, though the directories are closed here, too, by now.
+    let (sender, address) = send_by(bound_by_permissions(), &[&set], &[]);
+    let mut again = bound_by_permissions();
+    again.args(["recv", "--quiet", "--force", "--from", &address, "--dir"]);
+    let again = again.arg(&to).output().unwrap();
+    assert_eq!(again.status.code(), Some(10), "{again:?}");
+    sender.end().expect(10);
     for (name, _) in closed {
         let text = format!("set/{name} cannot be read");
         let says = |e: &&Value| e["text"].as_str().unwrap().contains(&text);

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::leftovers::remove_replaced;
 use super::naming::draw_name;
-use super::{Tree, absurd, disk};
+use super::{Tree, absurd, beneath, disk};
 use crate::error::Error;
 use crate::object::file_name::with_partial_name;
 use crate::object::manifest::{Kind, Special, TOP};
@@ -58,7 +58,7 @@ impl Tree {
                 _ => false,
             };
             if late {
-                let opened = self.beneath(entry, OFlags::RDONLY)?;
+                let opened = self.open_closed(entry)?;
                 self.set_metadata(entry, self.mode(entry), &opened)?;
                 if changed.len() <= FLUSHED {
                     changed.insert(entry, opened.into());
@@ -133,6 +133,24 @@ impl Tree {
         self.place_link(entry, &directory, |name| {
             disk::link((&from, &old), &directory, name)
         })
+    }
+
+    /// Opens an entry. A directory that was there before may be one that its own owner may not
+    /// read: then the owner may until its mode is set.
+    fn open_closed(&self, entry: u32) -> Result<OwnedFd, Error> {
+        let path = self.relative(entry);
+        let open =
+            |flags| beneath::open(&*self.root, &path, flags | OFlags::CLOEXEC, Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let opened = open(flags).or_else(|e| match (e, &self.entry(entry).kind) {
+            (Errno::ACCESS, Kind::Directory) => {
+                let there = open(OFlags::PATH | OFlags::DIRECTORY)?;
+                disk::set_path_mode(&there, Mode::RWXU)?;
+                open(flags)
+            }
+            _ => Err(e),
+        });
+        opened.map_err(|e| self.error(entry, "opening", e))
     }
 
     /// Makes a link by `make`, in place of what is there if that may be replaced.
