@@ -17,7 +17,7 @@ use fabricast::text::{escaped, first_of, shown};
 pub struct Twins {
     /// Their numbers.
     numbers: BTreeSet<u32>,
-    /// The groups of which the user was told, by their names.
+    /// The names of each group that this follower has told the user of.
     told: BTreeSet<Vec<String>>,
 }
 

@@ -286,9 +286,9 @@ mod tests {
                 }
                 stream.share.bytes = u64::from(PACKET).min(stream.backlog) as u32;
                 self.shares.sent(self.now, &stream.share);
-                stream.backlog -= u64::from(stream.share.bytes);
-                stream.sent += u64::from(stream.share.bytes);
                 let bytes = u64::from(stream.share.bytes);
+                stream.backlog -= bytes;
+                stream.sent += bytes;
                 let [now, most] = self.passed_over;
                 let now = match i == 0 || self.streams[0].backlog == 0 {
                     true => 0,

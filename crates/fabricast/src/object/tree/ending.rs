@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::leftovers::remove_replaced;
 use super::naming::draw_name;
-use super::{Tree, absurd, beneath, disk};
+use super::{Tree, absurd, disk};
 use crate::error::Error;
 use crate::object::file_name::with_partial_name;
 use crate::object::manifest::{Kind, Special, TOP};
@@ -138,19 +138,15 @@ impl Tree {
     /// Opens an entry. A directory that was there before may be one that its own owner may not
     /// read: then the owner may until its mode is set.
     fn open_closed(&self, entry: u32) -> Result<OwnedFd, Error> {
-        let path = self.relative(entry);
-        let open =
-            |flags| beneath::open(&*self.root, &path, flags | OFlags::CLOEXEC, Mode::empty());
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = open(flags).or_else(|e| match (e, &self.entry(entry).kind) {
-            (Errno::ACCESS, Kind::Directory) => {
-                let there = open(OFlags::PATH | OFlags::DIRECTORY)?;
-                disk::set_path_mode(&there, Mode::RWXU)?;
-                open(flags)
+        let fails = |e| self.error(entry, "opening", e);
+        match self.try_beneath(entry, OFlags::RDONLY) {
+            Err(Errno::ACCESS) if self.entry(entry).kind == Kind::Directory => {
+                let there = self.beneath(entry, OFlags::PATH | OFlags::DIRECTORY)?;
+                disk::set_path_mode(&there, Mode::RWXU).map_err(fails)?;
+                self.beneath(entry, OFlags::RDONLY)
             }
-            _ => Err(e),
-        });
-        opened.map_err(|e| self.error(entry, "opening", e))
+            opened => opened.map_err(fails),
+        }
     }
 
     /// Makes a link by `make`, in place of what is there if that may be replaced.

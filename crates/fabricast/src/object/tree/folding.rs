@@ -12,12 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{self as sys, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::beneath::open_directory;
 use super::surplus::delete;
-use super::{Tree, disk};
+use super::{Destination, Tree, disk};
 use crate::error::Error;
 use crate::object::file_name::{folded_hash, partial_name, with_partial_name};
 use crate::object::manifest::{Entry, Kind, TOP};
@@ -49,29 +49,26 @@ fn twins_of(entries: &[Entry]) -> Vec<Vec<u32>> {
 /// # Errors
 /// The directory cannot be used, or its file system is full.
 pub fn folded_names(directory: &Path, names: &[&str]) -> Result<Vec<Vec<u32>>, Error> {
-    let mut groups = twins(names.iter().map(|name| (TOP, name.as_bytes())));
+    let mut folded = Vec::new();
+    let groups = twins(names.iter().map(|name| (TOP, name.as_bytes())));
     if groups.is_empty() {
-        return Ok(groups);
+        return Ok(folded);
     }
-    let fails = |e: Errno| Error::io(format!("looking for names in {}", shown(directory)), e);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let within = sys::open(directory, flags, Mode::empty()).map_err(fails)?;
+    let within = Destination::new(directory.to_owned()).open()?;
     let Some(probe) = Probe::new(Arc::new(within), TOP, None)? else {
-        return Ok(Vec::new());
+        return Ok(folded);
     };
-    let mut failed = None;
-    groups.retain(|group| {
-        let names = group
-            .iter()
-            .map(|number| Path::new(names[*number as usize]));
-        let one = probe.one_name(&names.collect::<Vec<_>>());
-        one.unwrap_or_else(|e| {
-            failed = Some(e);
-            None
-        })
-        .is_some()
-    });
-    failed.map_or(Ok(groups), |e| Err(fails(e)))
+    for group in groups {
+        let names = group.iter().map(|n| Path::new(names[*n as usize]));
+        let one = probe.one_name(&names.collect::<Vec<_>>()).map_err(|e| {
+            let what = format!("looking for names in {}", shown(directory));
+            Error::io(what, e)
+        })?;
+        if one.is_some() {
+            folded.push(group);
+        }
+    }
+    Ok(folded)
 }
 
 /// An empty directory, which is deleted when this value is dropped.

@@ -374,15 +374,6 @@ impl Tree {
         Ok(opened)
     }
 
-    /// Opens an entry beneath the destination. No symbolic link is followed, and what somebody else
-    /// puts there in the meantime (a FIFO, a terminal) does not hold the thread.
-    fn beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Error> {
-        let path = self.relative(entry);
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        beneath::open(&*self.root, &path, flags, Mode::empty())
-            .map_err(|e| self.error(entry, "opening", e))
-    }
-
     /// Adds a page of the manifest and makes its directories. An entry that is there already is an
     /// error, unless it may be replaced; a directory may always be there.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
