@@ -10,6 +10,7 @@ mod pauses;
 mod running;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

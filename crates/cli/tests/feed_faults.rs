@@ -218,6 +218,44 @@ fn an_entry_that_cannot_be_read_is_named_and_goes_later() {
     );
 }
 
+/// A directory that the feed may not read is named, and goes when it may be read. The kernel tells
+/// of changes in the others all the same, also in one that has taken another one's place.
+#[test]
+fn a_directory_that_cannot_be_read_hides_no_changes_of_others() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let names = ["a/deep", "closed", "z/deep"].map(|name| feed.join(name));
+    names.iter().for_each(|d| fs::create_dir_all(d).unwrap());
+    let [first, closed, last] = names;
+    let mode = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o000);
+    let slow = ["--rescan", "1h"];
+    let (mut sender, address) = serve_by(bound_by_permissions(), &feed, "0", &slow);
+    sender.until("notice", |e| {
+        let text = e["text"].as_str().unwrap();
+        text.contains("does not tell of changes in") && text.contains("feed/closed")
+    });
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    until_all(&mut run, 2);
+    for changed in [&first, &last] {
+        publish(changed, "new", b"one");
+        run.until("entry", |e| e["len"] == 3);
+    }
+    let other = dir.path("other");
+    fs::create_dir_all(other.join("deep")).unwrap();
+    fs::rename(feed.join("z"), dir.path("away")).unwrap();
+    fs::rename(&other, feed.join("z")).unwrap();
+    run.until("entry", |e| e["name"] == "z" && e["len"] == 0);
+    publish(&last, "new", b"three");
+    run.until("entry", |e| e["name"] == "z" && e["len"] == 5);
+    mode(0o700);
+    until_entry(&mut run, "closed");
+    publish(&closed, "new", b"seventh");
+    run.until("entry", |e| e["len"] == 7);
+    ends(run);
+    ends(sender);
+}
+
 /// What an interrupted transfer has left goes when nothing is lacking, and not before.
 #[test]
 fn what_was_left_goes_when_nothing_is_lacking() {

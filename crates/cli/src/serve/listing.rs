@@ -19,8 +19,8 @@ use fabricast::object::{Selection, SourceSet};
 use fabricast::pattern::Pattern;
 use fabricast::text::shown;
 use fabricast::waker::Waker;
-use notify::event::{AccessKind, AccessMode};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::watched::Watched;
 
 /// Names that are left out everywhere: hidden ones, such as rsync's temporary files and our own,
 /// and those of files that are not complete.
@@ -146,20 +146,16 @@ struct Lister {
 
 impl Lister {
     fn run(mut self, woken: &Receiver<()>, rings: SyncSender<()>) {
-        let mut watcher = watch(&self.dir, rings);
-        let mut linked = BTreeSet::new();
-        if let Err(e) = &watcher {
-            let text = format!(
-                "the kernel does not tell of changes in {} ({e}): they are found once in {:?}",
-                shown(&self.dir),
-                self.rescan
-            );
-            self.notice(text);
+        let mut watched = Watched::start(&self.dir, left_out().collect(), rings);
+        if let Err(e) = &watched {
+            self.not_told(&self.dir.clone(), e);
         }
         loop {
             let began = Instant::now();
-            if let Ok(watcher) = &mut watcher {
-                watch_links(&self.dir, watcher, &mut linked);
+            if let Ok(watched) = &mut watched {
+                for (path, e) in watched.renew() {
+                    self.not_told(&path, &e);
+                }
             }
             let is_settled = self.look();
             let pause = self.settle.max(began.elapsed() * PAUSE);
@@ -301,6 +297,15 @@ impl Lister {
         Ok(now)
     }
 
+    /// Notes that the kernel will not tell of changes beneath this directory.
+    fn not_told(&mut self, path: &Path, e: &notify::Error) {
+        self.notice(format!(
+            "the kernel does not tell of changes in {} ({e}): they are found once in {:?}",
+            shown(path),
+            self.rescan
+        ));
+    }
+
     fn notice(&mut self, text: String) {
         if self.told.len() < TOLD_MAX && self.told.insert(text.clone()) {
             self.tell(Found::Notice(text));
@@ -359,54 +364,6 @@ pub fn readable(path: &Path, set: &SourceSet) -> Result<(), String> {
     }
 }
 
-/// Has the kernel tell of changes beneath `dir`: each rings. Links within it are not followed, as
-/// they are not when the files are sent.
-fn watch(dir: &Path, rings: SyncSender<()>) -> notify::Result<RecommendedWatcher> {
-    let top = dir.to_owned();
-    let left_out: Vec<Pattern> = left_out().collect();
-    let tell = move |event: notify::Result<notify::Event>| {
-        // After an error the kernel may have told less than there was.
-        if event.is_ok_and(|event| !matters(&event, &top, &left_out)) {
-            return;
-        }
-        let _ = rings.try_send(());
-    };
-    let config = notify::Config::default().with_follow_symlinks(false);
-    let mut watcher = RecommendedWatcher::new(tell, config)?;
-    watcher.watch(dir, RecursiveMode::Recursive)?;
-    Ok(watcher)
-}
-
-/// Watches what links directly in `dir` lead to, since they stand for it. `linked`: those that are
-/// watched already. What cannot be watched is found by the next scan.
-fn watch_links(dir: &Path, watcher: &mut RecommendedWatcher, linked: &mut BTreeSet<PathBuf>) {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
-    let now: BTreeSet<PathBuf> = links.map(|entry| entry.path()).collect();
-    for gone in linked.difference(&now) {
-        let _ = watcher.unwatch(gone);
-    }
-    let is_watched = |link: &PathBuf| {
-        linked.contains(link) || watcher.watch(link, RecursiveMode::Recursive).is_ok()
-    };
-    *linked = now.into_iter().filter(is_watched).collect();
-}
-
-/// Whether something may have changed that is sent.
-fn matters(event: &notify::Event, dir: &Path, left_out: &[Pattern]) -> bool {
-    let is_read = match event.kind {
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
-        EventKind::Access(_) => true,
-        _ => false,
-    };
-    let is_left_out = |path: &PathBuf| {
-        let below = path.strip_prefix(dir).unwrap_or(path);
-        let mut names = below.iter().map(|name| name.to_string_lossy());
-        names.any(|name| left_out.iter().any(|pattern| pattern.matches(&name)))
-    };
-    !is_read && (event.paths.is_empty() || !event.paths.iter().all(is_left_out))
-}
-
 /// The words for a link to something that is not there.
 fn leads_nowhere(path: &Path) -> String {
     let to = path.read_link().unwrap_or_default();
@@ -417,32 +374,6 @@ fn leads_nowhere(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reading_and_hidden_names_wake_nobody() {
-        let dir = Path::new("/srv/.feed");
-        let left_out: Vec<Pattern> = left_out().collect();
-        let event = |kind, name: &str| notify::Event::new(kind).add_path(dir.join(name));
-        let write = EventKind::Access(AccessKind::Close(AccessMode::Write));
-        let read = EventKind::Access(AccessKind::Close(AccessMode::Read));
-        assert!(matters(&event(write, "a"), dir, &left_out));
-        assert!(!matters(&event(read, "a"), dir, &left_out));
-        for name in [
-            ".a.x7Gq2k",
-            "a.part",
-            "d/.hidden/b",
-            ".fabricast-1.2.partial",
-        ] {
-            assert!(!matters(&event(write, name), dir, &left_out), "{name}");
-        }
-        // A hidden file gets its name.
-        assert!(matters(
-            &event(write, ".new").add_path(dir.join("a")),
-            dir,
-            &left_out
-        ));
-        assert!(matters(&notify::Event::new(EventKind::Any), dir, &left_out));
-    }
 
     /// One entry that is written all the time holds no other one back.
     #[test]

@@ -1,0 +1,137 @@
+//! What the kernel tells of changes in a feed's directory: each rings.
+//!
+//! The directory itself and each entry are watched on their own, so that one entry that cannot be
+//! watched, such as a directory that may not be read, takes no other one with it.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
+
+use fabricast::pattern::Pattern;
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+
+/// The watches of one feed's directory.
+pub struct Watched {
+    dir: PathBuf,
+    /// Names that matter nowhere.
+    left_out: Vec<Pattern>,
+    watcher: RecommendedWatcher,
+    /// The entries that are watched, each with the device and inode of its directory: another one
+    /// may have taken its place.
+    entries: BTreeMap<PathBuf, (u64, u64)>,
+}
+
+impl Watched {
+    /// Watches what is directly in `dir`. `rings` gets a ring for each change but those of names
+    /// that `left_out` matches.
+    pub fn start(
+        dir: &Path,
+        left_out: Vec<Pattern>,
+        rings: SyncSender<()>,
+    ) -> notify::Result<Watched> {
+        let (top, not_told) = (dir.to_owned(), left_out.clone());
+        let tell = move |event: notify::Result<notify::Event>| {
+            // After an error the kernel may have told less than there was.
+            if event.is_ok_and(|event| !matters(&event, &top, &not_told)) {
+                return;
+            }
+            let _ = rings.try_send(());
+        };
+        // Links within an entry are not followed, as they are not when the files are sent.
+        let config = notify::Config::default().with_follow_symlinks(false);
+        let mut watcher = RecommendedWatcher::new(tell, config)?;
+        watcher.watch(dir, RecursiveMode::NonRecursive)?;
+        Ok(Watched {
+            dir: dir.to_owned(),
+            left_out,
+            watcher,
+            entries: BTreeMap::new(),
+        })
+    }
+
+    /// Watches all that is beneath the entries that there are now, and what links directly in the
+    /// directory lead to, since they stand for it. Returns the entries that the kernel does not
+    /// watch, or not all of, each with the reason; the next call tries them again.
+    pub fn renew(&mut self) -> Vec<(PathBuf, notify::Error)> {
+        let now = self.present();
+        for (path, _) in self.entries.iter().filter(|e| now.get(e.0) != Some(e.1)) {
+            let _ = self.watcher.unwatch(path);
+        }
+        self.entries.retain(|path, is| now.get(path) == Some(is));
+        let mut failed = Vec::new();
+        for (path, is) in now {
+            if self.entries.contains_key(&path) {
+                continue;
+            }
+            match self.watcher.watch(&path, RecursiveMode::Recursive) {
+                Ok(()) => _ = self.entries.insert(path, is),
+                Err(e) => failed.push((path, e)),
+            }
+        }
+        failed
+    }
+
+    /// What has to be watched by itself now: directories, and what links lead to.
+    fn present(&self) -> BTreeMap<PathBuf, (u64, u64)> {
+        let is_entry = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            !self.left_out.iter().any(|pattern| pattern.matches(&name))
+        };
+        let paths = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let paths = paths.map(|entry| entry.path()).filter(is_entry);
+        let watchable = paths.filter_map(|path| {
+            // A link that leads nowhere has nothing to watch.
+            let of = path.metadata().ok()?;
+            (of.is_dir() || path.is_symlink()).then(|| (path, (of.dev(), of.ino())))
+        });
+        watchable.collect()
+    }
+}
+
+/// Whether something may have changed that is sent.
+fn matters(event: &notify::Event, dir: &Path, left_out: &[Pattern]) -> bool {
+    let is_read = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => false,
+        EventKind::Access(_) => true,
+        _ => false,
+    };
+    let is_left_out = |path: &PathBuf| {
+        let below = path.strip_prefix(dir).unwrap_or(path);
+        let mut names = below.iter().map(|name| name.to_string_lossy());
+        names.any(|name| left_out.iter().any(|pattern| pattern.matches(&name)))
+    };
+    !is_read && (event.paths.is_empty() || !event.paths.iter().all(is_left_out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_and_hidden_names_wake_nobody() {
+        let dir = Path::new("/srv/.feed");
+        let left_out = [".*", "*.part", "*.partial"].map(|text| text.parse().unwrap());
+        let event = |kind, name: &str| notify::Event::new(kind).add_path(dir.join(name));
+        let write = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let read = EventKind::Access(AccessKind::Close(AccessMode::Read));
+        assert!(matters(&event(write, "a"), dir, &left_out));
+        assert!(!matters(&event(read, "a"), dir, &left_out));
+        for name in [
+            ".a.x7Gq2k",
+            "a.part",
+            "d/.hidden/b",
+            ".fabricast-1.2.partial",
+        ] {
+            assert!(!matters(&event(write, name), dir, &left_out), "{name}");
+        }
+        // A hidden file gets its name.
+        assert!(matters(
+            &event(write, ".new").add_path(dir.join("a")),
+            dir,
+            &left_out
+        ));
+        assert!(matters(&notify::Event::new(EventKind::Any), dir, &left_out));
+    }
+}
