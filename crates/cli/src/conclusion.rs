@@ -96,29 +96,41 @@ fn results(out: &mut Output, report: &mut SendReport, hosts: &[Host], code: u8) 
 
 /// What is wrong with files, receivers and hosts: a line for each, and the last lines of a host.
 fn errors(report: &SendReport, hosts: &[Host]) -> Vec<String> {
-    let mut lines = Vec::new();
-    for failure in &report.failed {
-        lines.push(format!("not sent: {}", escaped(&failure.reason)));
-    }
+    let of_files = report.failed.iter();
+    let mut lines: Vec<String> = of_files
+        .map(|failure| format!("not sent: {}", escaped(&failure.reason)))
+        .collect();
     for r in report.receivers.iter().chain(&report.refused) {
-        match &r.reason {
-            _ if r.state.is_complete() => {}
-            Some(reason) => lines.push(format!("{}: {reason}", r.receiver)),
-            None => lines.push(format!("{}: {}", r.receiver, state(r.state))),
+        if r.reason.is_none() && !r.state.is_complete() {
+            lines.push(format!("{}: {}", r.receiver, state(r.state)));
+        }
+    }
+    lines.extend(reasons(report, hosts));
+    lines
+}
+
+/// Why receivers and hosts do not have the files: a line for each, and the last lines of a host,
+/// unless these repeat what its receiver has told.
+fn reasons(report: &SendReport, hosts: &[Host]) -> Vec<String> {
+    let told: Vec<(&str, &str)> = report
+        .receivers
+        .iter()
+        .chain(&report.refused)
+        .filter_map(|r| Some((&*r.receiver, r.reason.as_deref()?)))
+        .collect();
+    let mut lines: Vec<String> = told.iter().map(|(r, why)| format!("{r}: {why}")).collect();
+    let repeats = |host: &Host| {
+        let is_last = |why: &str| host.lines.iter().any(|line| line.ends_with(why));
+        told.iter().any(|(r, why)| *r == host.host && is_last(why))
+    };
+    for host in hosts.iter().filter(|host| !repeats(host)) {
+        if let Some(why) = &host.reason {
+            lines.push(format!("{}: {why}", host.host));
+            lines.extend(host.lines.iter().map(|line| format!("    | {line}")));
         }
     }
     if report.refused_more > 0 {
         lines.push(format!("{} more were refused", report.refused_more));
-    }
-    for host in hosts {
-        lines.extend(
-            host.reason
-                .iter()
-                .map(|why| format!("{}: {why}", host.host)),
-        );
-        if host.reason.is_some() {
-            lines.extend(host.lines.iter().map(|line| format!("    | {line}")));
-        }
     }
     lines
 }
@@ -200,21 +212,8 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         "receiver", "state", "reach", "has", "time", "resent", "mended",
     ];
     let mut text = table(&head, &rows);
-    for r in report.receivers.iter().chain(&report.refused) {
-        if let Some(reason) = &r.reason {
-            text.push_str(&format!("{}: {reason}\n", r.receiver));
-        }
-    }
-    for host in hosts {
-        if let Some(reason) = &host.reason {
-            text.push_str(&format!("{}: {reason}\n", host.host));
-            for line in &host.lines {
-                text.push_str(&format!("    | {line}\n"));
-            }
-        }
-    }
-    if report.refused_more > 0 {
-        text.push_str(&format!("{} more were refused\n", report.refused_more));
+    for line in reasons(report, hosts) {
+        text.push_str(&format!("{line}\n"));
     }
     let t = &report.traffic;
     let len = report.len.unwrap_or(0);

@@ -392,6 +392,11 @@ fn a_quiet_copy_prints_errors_alone() {
         // The sender gives up for want of receivers, and then the one that came fails, too.
         assert_eq!(told.contains("fabricast: a: "), code == 3, "{told}");
     }
+    // What a receiver has told is not told again as its launcher's last line.
+    let end = hosts.command(&source, "a:", &["--quiet"]).output().unwrap();
+    let told = String::from_utf8(end.stderr).unwrap();
+    assert_eq!(end.status.code(), Some(3), "{told}");
+    assert_eq!(told.matches("exists already").count(), 1, "{told}");
     let mut command = bound_by_permissions();
     let secret = hosts.dir.file("secret", 1);
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
