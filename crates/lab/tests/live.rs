@@ -1,7 +1,7 @@
 //! The ping-pong of `papers --live` between hosts that are network namespaces. It needs root. The
 //! test judges no times; it only checks that everything ends.
 
-#[path = "../../cli/tests/net/cluster.rs"]
+#[path = "../../cli/tests/cluster/net/cluster.rs"]
 #[allow(dead_code, reason = "the command's tests use more of it")]
 mod cluster;
 mod common;

@@ -1,6 +1,6 @@
 //! Real processes of the command, watched through their JSON lines. A test waits for events, and
 //! every wait has a time limit.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub mod attacks;
 pub mod control;

@@ -1,0 +1,14 @@
+//! Real processes of the command, between hosts: network namespaces that each test makes.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod copy;
+mod feed;
+mod losses;
+mod net;
+mod restart;
+mod serving;
+mod slow;
+mod slurm;
+mod transfer;

@@ -1,0 +1,75 @@
+//! Receivers and senders that are killed in the midst and started again, on hosts of their own:
+//! what enters the receiver's port, and the memory of both ends. Needs root.
+
+use std::path::Path;
+
+use crate::common::tree::{check, long_tree};
+use crate::common::{Run, Scratch};
+use crate::net::Cluster;
+use rustix::process::Signal;
+
+/// Both ends stay below this memory, in bytes.
+const MEMORY: u64 = 300 << 20;
+
+fn send(cluster: &Cluster, top: &Path) -> Run {
+    let mut run = cluster.send(top, &["--min-receivers", "1", "--no-announce"]);
+    run.until("listening", |_| true);
+    run
+}
+
+fn recv(cluster: &Cluster, dest: &Path) -> Run {
+    cluster.recv_with("h2", dest, 4, &[])
+}
+
+/// One end is killed when the receiver has so many percent, the other one ends with `code`, and
+/// both are started again. Both lives of the receiver take hardly more than the set.
+fn one_end_is_killed(cluster: &Cluster, percent: u64, is_receiver: bool) {
+    let dir = Scratch::new();
+    let (top, dest) = (long_tree(&dir), dir.path("to"));
+    std::fs::create_dir(&dest).unwrap();
+    let before = cluster.stat().entered("h2");
+    let (sender, mut receiver) = (send(cluster, &top), recv(cluster, &dest));
+    receiver.until_share(percent);
+    let (killed, other, code) = match is_receiver {
+        true => (receiver, sender, 4),
+        false => (sender, receiver, 8),
+    };
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.end().code, None);
+    other.end().expect(code);
+
+    let (sender, mut receiver) = (send(cluster, &top), recv(cluster, &dest));
+    receiver.until_share(95);
+    let memory = [&sender, &receiver].map(Run::memory);
+    sender.end().expect(0);
+    let end = receiver.end().expect(0);
+    let entered = cluster.stat().entered("h2") - before;
+    let len = end.one("done")["len"].as_u64().unwrap();
+    let told = format!(
+        "at {percent} %: {:.3} of the set entered, memory {memory:?}",
+        entered as f64 / len as f64
+    );
+    println!("{told}");
+    assert!(entered <= len * 11 / 10, "{told}");
+    assert!(memory.iter().all(|&bytes| bytes < MEMORY), "{told}");
+    check(&top, &dest);
+}
+
+fn all(is_receiver: bool) {
+    let Some(cluster) = Cluster::up(1, &["--rate", "400mbit"]) else {
+        return;
+    };
+    for percent in [30, 60, 90] {
+        one_end_is_killed(&cluster, percent, is_receiver);
+    }
+}
+
+#[test]
+fn a_killed_receiver_takes_hardly_more_than_the_set() {
+    all(true);
+}
+
+#[test]
+fn receivers_of_a_killed_sender_take_hardly_more_than_the_set() {
+    all(false);
+}

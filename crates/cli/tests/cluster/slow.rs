@@ -1,0 +1,80 @@
+//! Receivers whose links are slower than the others', on hosts of their own. Needs root. The tests
+//! judge who is left behind, not times.
+
+use crate::net::{Cluster, Transfer};
+
+const MB: usize = 1_000_000;
+/// The host with the slow link.
+const SLOW: &str = "h4";
+
+/// A cluster with five receivers, of which one has a tenth of the others' rate.
+fn one_at_a_tenth() -> Option<Cluster> {
+    let cluster = Cluster::up(5, &["--rate", "200mbit"])?;
+    cluster.run(&["rate", "20mbit", "--host", SLOW]);
+    Some(cluster)
+}
+
+/// A receiver that gets on all the time, at a tenth of the others' speed, is demoted and has the
+/// file in the end. Nobody else is.
+#[test]
+fn one_at_a_tenth_is_demoted_and_has_all_in_the_end() {
+    let Some(cluster) = one_at_a_tenth() else {
+        return;
+    };
+    let options = ["--slow", "demote", "--patience", "1s"];
+    let done = Transfer::start(&cluster, 5, 30 * MB, &options).end(&[]);
+    let demoted: Vec<_> = done.sent.all("demoted").map(|e| &e["receiver"]).collect();
+    assert_eq!(demoted, [SLOW]);
+    for host in &done.hosts {
+        let part = if host == SLOW { "demoted" } else { "whole" };
+        assert_eq!(done.sent.result(host)["part"], part, "{host}");
+    }
+    assert_eq!(done.sent.all("verified").last().unwrap()["receiver"], SLOW);
+}
+
+/// A receiver that gets on all the time, and would take a minute more than the others, is given up.
+#[test]
+fn one_that_trickles_is_given_up() {
+    let Some(cluster) = one_at_a_tenth() else {
+        return;
+    };
+    let rate = ["rate", "500kbit", "--host", SLOW, "--queue", "32kb"];
+    cluster.run(&rate);
+    let options = ["--slow", "demote", "--patience", "500ms"];
+    let done = Transfer::start(&cluster, 5, 4 * MB, &options).end(&[SLOW]);
+    let result = done.sent.result(SLOW);
+    assert_eq!(result["state"], "dropped", "{result}");
+    let reason = result["reason"].as_str().unwrap();
+    assert!(reason.contains("it has not caught up within"), "{reason}");
+}
+
+/// The rule for one receiver by its name: it is dropped, and the rule for the others is another.
+#[test]
+fn one_at_a_tenth_is_dropped_by_name() {
+    let Some(cluster) = one_at_a_tenth() else {
+        return;
+    };
+    let by_name = format!("{SLOW}=drop");
+    let options = ["--slow", "wait", "--slow", &by_name, "--patience", "1s"];
+    let done = Transfer::start(&cluster, 5, 30 * MB, &options).end(&[SLOW]);
+    let result = done.sent.result(SLOW);
+    assert_eq!(result["state"], "dropped");
+    let reason = result["reason"].as_str().unwrap();
+    // Whichever rule finds it first: by its speed, or by the window that it holds back.
+    let found = ["less than half", "far behind"];
+    assert!(found.iter().any(|why| reason.contains(why)), "{reason}");
+}
+
+/// Nobody is demoted where all have the same slow link, or one is a little slower.
+#[test]
+fn nobody_is_demoted_where_all_are_about_as_slow() {
+    let Some(cluster) = Cluster::up(3, &["--rate", "40mbit"]) else {
+        return;
+    };
+    let options = ["--slow", "demote", "--patience", "500ms"];
+    for rate in ["40mbit", "30mbit"] {
+        cluster.run(&["rate", rate, "--host", SLOW]);
+        let done = Transfer::start(&cluster, 3, 15 * MB, &options).end(&[]);
+        assert_eq!(done.sent.all("demoted").count(), 0, "{rate}");
+    }
+}

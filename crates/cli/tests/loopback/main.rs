@@ -1,0 +1,29 @@
+//! Real processes of the command, on the loopback.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod copy;
+mod copy_ssh;
+mod demo;
+mod discard;
+mod faults;
+mod feed;
+mod feed_at_once;
+mod feed_faults;
+mod forged;
+mod ibrmp;
+mod ibrmp_receiver;
+mod ibrmp_workers;
+mod late;
+mod liars;
+mod packaging;
+mod restart;
+mod run;
+mod serving;
+mod set;
+mod slow;
+mod start;
+mod stream;
+mod transfer;
+mod usage;

@@ -1,0 +1,215 @@
+//! Receivers that fall silent in phases in which only control messages are awaited, and slow ones
+//! that catch up. A receiver in this process stops in its callback, at a point that no signal could
+//! hit so exactly.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use crate::common::{Run, Scratch, receiver, same, sender};
+use fabricast::config::RecvOptions;
+use fabricast::error::Error;
+use fabricast::transfer::{self, RecvEvent, RecvReport};
+use rustix::process::Signal;
+use serde_json::json;
+
+/// A receiver that stops when it has everything, before it reports that.
+struct Stopped {
+    go_on: Sender<()>,
+    end: JoinHandle<Result<RecvReport, Error>>,
+}
+
+fn stops_when_complete(from: &str, dest: PathBuf) -> Stopped {
+    let (go_on, told): (_, Receiver<()>) = channel();
+    let options = RecvOptions {
+        from: Some(from.into()),
+        name: Some("stopped".into()),
+        ..RecvOptions::new(dest)
+    };
+    let end = thread::spawn(move || {
+        transfer::recv(&options, &mut |event| {
+            if event == RecvEvent::Storing {
+                let _ = told.recv(); // returns also when the test has failed
+            }
+        })
+    });
+    Stopped { go_on, end }
+}
+
+#[test]
+fn one_that_stops_when_it_has_all_is_dropped_if_that_is_the_rule() {
+    for len in [0, 3_000_000] {
+        let dir = Scratch::new();
+        let source = dir.file("source", len);
+        let args = ["--no-announce", "--min-receivers", "2"];
+        let rule = ["--slow", "drop", "--patience", "1s"];
+        let (send, address) = sender(&source, &[&args[..], &rule].concat());
+        let stopped = stops_when_complete(&address, dir.path("copy-0"));
+        let good = receiver(&address, "good", &dir.path("copy-1"), &[]);
+        good.end().expect(0);
+        let sent = send.end().expect(4);
+        assert_eq!(sent.result("stopped")["state"], "dropped", "{len}");
+        assert_eq!(sent.result("good")["state"], "verified");
+        stopped.go_on.send(()).unwrap();
+        // The receiver keeps a file that it has proven without the sender.
+        stopped.end.join().unwrap().unwrap();
+        same(&source, &dir.path("copy-0"));
+    }
+}
+
+#[test]
+fn one_that_stops_when_it_has_all_is_told_of_and_waited_for_otherwise() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 0);
+    let (mut send, address) = sender(
+        &source,
+        &["--no-announce", "--patience", "100ms", "--slow", "wait"],
+    );
+    let stopped = stops_when_complete(&address, dir.path("copy"));
+    let slow = send.until("slow", |_| true);
+    assert_eq!(slow["receiver"], "stopped");
+    stopped.go_on.send(()).unwrap();
+    stopped.end.join().unwrap().unwrap();
+    send.end().expect(0);
+    same(&source, &dir.path("copy"));
+}
+
+fn threads(run: &Run) -> Vec<String> {
+    let tasks = format!("/proc/{}/task", run.pid().as_raw_nonzero());
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        let name = std::fs::read_to_string(task.unwrap().path().join("comm"));
+        name.unwrap_or_default().trim().to_owned()
+    };
+    std::fs::read_dir(tasks).unwrap().map(name).collect()
+}
+
+#[test]
+fn a_source_that_all_have_is_let_go() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 3_000_000);
+    let (mut send, address) = sender(
+        &source,
+        &["--no-announce", "--patience", "100ms", "--slow", "wait"],
+    );
+    let stopped = stops_when_complete(&address, dir.path("copy"));
+    send.until("streaming", |_| true);
+    // By then the receiver has everything, and is silent.
+    send.until("slow", |_| true);
+    let left = threads(&send);
+    assert!(
+        left.len() > 1 && !left.contains(&"fabricast-read".to_owned()),
+        "{left:?}"
+    );
+    stopped.go_on.send(()).unwrap();
+    stopped.end.join().unwrap().unwrap();
+    send.end().expect(0);
+    same(&source, &dir.path("copy"));
+}
+
+/// A sender by the rule `demote` with two receivers, and a third one, which is slow.
+fn demoting(dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
+    demoting_at("30MB/s", dir, patience, args)
+}
+
+/// Like [`demoting`], at this rate.
+fn demoting_at(rate: &str, dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
+    let source = dir.file("source", 60_000_000);
+    let fixed = ["--no-announce", "--min-receivers", "3", "--rate", rate];
+    let rule = ["--slow", "demote", "--patience", patience];
+    let (mut send, address) = sender(&source, &[&fixed[..], &rule].concat());
+    let slow = receiver(&address, "slow", &dir.path("slow"), args);
+    let good = ["a", "b"].map(|name| receiver(&address, name, &dir.path(name), &[]));
+    send.until_share_of("fastest", 20);
+    (send, slow, good)
+}
+
+/// The others have everything; the slow receiver has it in the end.
+fn catches_up(dir: &Scratch, send: Run, slow: Run) {
+    let end = slow.end().expect(0);
+    assert_eq!(end.all("demoted").count(), 1);
+    assert!(end.one("joined")["lacking"].as_u64() > Some(0));
+    same(&dir.path("source"), &dir.path("slow"));
+    let sent = send.end().expect(0);
+    let result = sent.result("slow");
+    assert_eq!(result["state"], "verified");
+    assert_eq!(result["part"], "demoted");
+    assert_eq!(sent.result("a")["part"], "whole");
+    let last = sent.all("verified").last().unwrap();
+    assert_eq!(last["receiver"], "slow");
+}
+
+#[test]
+fn one_that_stops_is_demoted_and_catches_up() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "1s", &[]);
+    slow.signal(Signal::STOP);
+    let demoted = send.until("demoted", |e| e["receiver"] == "slow");
+    assert!(demoted["placed"].as_u64() < demoted["len"].as_u64());
+    for run in good {
+        run.end().expect(0); // while it stands still
+    }
+    slow.signal(Signal::CONT);
+    catches_up(&dir, send, slow);
+}
+
+/// A receiver that loses most packets makes progress all the time. It is demoted since it is far
+/// behind.
+#[test]
+fn one_that_is_far_behind_is_demoted_and_catches_up() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "1s", &["--inject-loss", "70"]);
+    send.until_ever("demoted", |e| e["receiver"] == "slow");
+    for run in good {
+        run.end().expect(0);
+    }
+    catches_up(&dir, send, slow);
+}
+
+/// A demoted receiver gets nothing until the others have everything. It does not give up.
+#[test]
+fn one_that_is_demoted_waits_for_its_turn() {
+    let dir = Scratch::new();
+    let args = ["--receive-timeout", "2s"];
+    let (mut send, slow, good) = demoting_at("10MB/s", &dir, "500ms", &args);
+    slow.signal(Signal::STOP);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    slow.signal(Signal::CONT);
+    for run in good {
+        run.end().expect(0);
+    }
+    catches_up(&dir, send, slow);
+}
+
+/// One that stays stopped is given up when it is to catch up.
+#[test]
+fn one_that_stays_stopped_is_dropped() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "1s", &[]);
+    slow.signal(Signal::STOP);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    for run in good {
+        run.end().expect(0);
+    }
+    assert_eq!(send.end().expect(4).result("slow")["state"], "dropped");
+    slow.signal(Signal::KILL);
+}
+
+/// One that is demoted and killed is lost, and the others have everything.
+#[test]
+fn one_that_is_demoted_and_killed_is_lost() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting(&dir, "1s", &[]);
+    slow.signal(Signal::STOP);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    slow.signal(Signal::KILL);
+    for run in good {
+        run.end().expect(0);
+    }
+    let sent = send.end().expect(4);
+    let result = sent.result("slow");
+    assert_eq!(
+        (&result["state"], &result["part"]),
+        (&json!("lost"), &json!("demoted"))
+    );
+    assert!(result["placed"].as_u64() < sent.one("summary")["len"].as_u64());
+}
