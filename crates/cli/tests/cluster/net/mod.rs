@@ -51,7 +51,7 @@ impl Cluster {
     /// A host that joins the group and forges datagrams of this kind in the sender's name, as soon
     /// as it hears the sender.
     pub fn forge(&self, host: &str, kind: &str, (group, port): (&str, &str)) -> Run {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/net/forge.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/net/forge.py");
         let address = self.address(host, 4);
         let mut command = self.exec(host, "python3");
         command.args([script, kind, group, port, &address]);
