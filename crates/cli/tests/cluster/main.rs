@@ -1,4 +1,5 @@
-//! Real processes of the command, between hosts: network namespaces that each test makes.
+//! Real processes of the command, between hosts: network namespaces that each test makes. Needs
+//! root.
 
 #[path = "../common/mod.rs"]
 mod common;
