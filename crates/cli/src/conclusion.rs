@@ -175,6 +175,11 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
     summary
 }
 
+/// Whether all bytes of the files were present at a receiver before the transfer.
+pub fn all_present(present_bytes: u64, len: Option<u64>) -> bool {
+    present_bytes > 0 && Some(present_bytes) == len
+}
+
 fn describe(report: &SendReport, hosts: &[Host]) -> String {
     let refused = report.refused.len() as u64 + report.refused_more;
     if report.receivers.is_empty() && refused == 0 && hosts.is_empty() {
@@ -189,9 +194,15 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         .iter()
         .chain(&report.refused)
         .map(|r| {
+            let state = match r.state {
+                State::Verified if all_present(r.statistics.present_bytes, report.len) => {
+                    "verified, present"
+                }
+                other => state(other),
+            };
             vec![
                 r.receiver.clone(),
-                state(r.state).into(),
+                state.into(),
                 match r.part {
                     Part::Whole => r.reach.into(),
                     Part::Late => format!("{}, late", r.reach),

@@ -28,12 +28,12 @@ fn what_cannot_be_true_is_refused() {
         "say": "hello", "version": 2, "name": "old", "udp_port": 4000, "udp_address": null,
         "datagram": 1472, "window_bytes": 1 << 24,
     }));
-    old.refused("version 9");
-    let new = json!({"version": 10, "address": {"port": 7}});
-    Peer::hello(&address, "new", new).refused("version 9");
+    old.refused("version 10");
+    let new = json!({"version": 11, "address": {"port": 7}});
+    Peer::hello(&address, "new", new).refused("version 10");
     let refused = send.until("refused", |e| e["receiver"] == "new");
     assert!(
-        refused["reason"].as_str().unwrap().contains("not 10"),
+        refused["reason"].as_str().unwrap().contains("not 11"),
         "{refused}"
     );
     // Values that would make all receivers' packets, or the window, small.

@@ -1,5 +1,8 @@
 //! The sources that workers read: damaged parts of packs, and files of P3's protocol.
 
+use std::sync::Arc;
+
+use super::frame;
 use super::message::Need;
 use crate::object::PackIndex;
 
@@ -18,6 +21,14 @@ pub trait Blocks: Send + Sync {
     fn payload_len(&self, need: &Need) -> Option<u64>;
     /// Number of announced packs and of their blocks.
     fn parts(&self) -> u64;
+    /// Number of pages of the manifest, each of which may be requested once; 0: there are none.
+    fn pages(&self) -> u32 {
+        0
+    }
+    /// The frame that answers the request for a page of the manifest, if there is one.
+    fn page(&self, _number: u32) -> Option<Arc<[u8]>> {
+        None
+    }
 }
 
 impl Blocks for PackIndex {
@@ -44,5 +55,17 @@ impl Blocks for PackIndex {
 
     fn parts(&self) -> u64 {
         PackIndex::parts(self)
+    }
+
+    fn pages(&self) -> u32 {
+        PackIndex::pages(self)
+    }
+
+    fn page(&self, number: u32) -> Option<Arc<[u8]>> {
+        PackIndex::page(self, number, |page| {
+            let mut frame = Vec::new();
+            frame::put_bulk(&mut frame, page);
+            frame
+        })
     }
 }

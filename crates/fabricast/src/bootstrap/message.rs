@@ -6,6 +6,8 @@
 //!         ←───────────────────────────── Authenticate      only if receivers have keys
 //!   Response ──────────────────────────→
 //!         ←───────────────────────────── Welcome (or Refused)
+//!   Need ──────────────────────────────→             only if files lie there already: pages of the
+//!         ←───────────────────────────── (bulk)      manifest
 //!   Prepared ──────────────────────────→             there is space for the file
 //!         ←───────────────────────────── Start       when the start rule says so
 //!   Ready ─────────────────────────────→             joined and posted
@@ -43,7 +45,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -321,8 +323,9 @@ pub struct Join {
 
 /// A receiver's request to send a part of a pack again: the header (no `block`), the hashes of a
 /// block's pieces (`hashes`), some pieces (`pieces`), or a whole block (neither). Or for a list of
-/// packs. By P3's protocol, `pack` is the number of a file, and the request is for the hashes of
-/// its sections (no `block`) or for a block ([`crate::ibrmp::SentFiles`]).
+/// packs, or a page of the manifest. By P3's protocol, `pack` is the number of a file, and the
+/// request is for the hashes of its sections (no `block`) or for a block
+/// ([`crate::ibrmp::SentFiles`]).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Need {
     /// Number of the pack.
@@ -346,6 +349,9 @@ pub struct Need {
     /// ([`crate::object::PackRecord`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub list: bool,
+    /// Whether the receiver wants the page of the manifest that has the number `pack`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub page: bool,
 }
 
 /// Counters of a receiver, for the sender's table.
@@ -365,6 +371,9 @@ pub struct ReceiverStatistics {
     /// Bytes of packs that other receivers gave to this one.
     #[serde(default)]
     pub peer_bytes: u64,
+    /// Bytes of files that were present at the receiver, and were not sent to it.
+    #[serde(default)]
+    pub present_bytes: u64,
 }
 
 /// A receiver that serves, as the sender tells it to a late receiver.
@@ -390,7 +399,11 @@ pub enum ToSender {
     /// The receiver proves what an earlier run has left, and is not prepared yet.
     Preparing,
     /// The receiver has space for the file and waits for the start. Only now does it count.
-    Prepared,
+    Prepared {
+        /// Whether it has something of the set already, and may decline packs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        declines: bool,
+    },
     /// The receiver has joined and posted.
     Ready,
     /// The receiver serves late receivers (spec 5.15).
@@ -501,7 +514,7 @@ impl ToSender {
             ToSender::Hello(_) => "hello",
             ToSender::Response { .. } => "response",
             ToSender::Preparing => "preparing",
-            ToSender::Prepared => "prepared",
+            ToSender::Prepared { .. } => "prepared",
             ToSender::Ready => "ready",
             ToSender::Serves { .. } => "serves",
             ToSender::Ticket { .. } => "ticket",
@@ -633,7 +646,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 9, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 10, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

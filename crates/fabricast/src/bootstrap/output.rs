@@ -253,6 +253,10 @@ impl Output {
             return Ok(false);
         };
         self.begun.fetch_add(1, Ordering::Relaxed);
+        if need.page {
+            self.shared = blocks.page(need.pack);
+            return Ok(self.shared.is_some());
+        }
         let mut bytes = Vec::new();
         blocks.answer(&need, &mut bytes).map_err(Gone::Wrong)?;
         frame::put_bulk(&mut self.bytes, &bytes);

@@ -60,6 +60,10 @@ pub struct Peer {
     pub known: bool,
     /// Whether the connection closes once everything is written; nothing more is taken from it.
     pub closing: bool,
+    /// Whether the set has been offered to the peer, so that it may request the manifest.
+    pub is_offered: bool,
+    /// Number of pages of the manifest that it has requested.
+    pages: u32,
     /// Whether a pack has been announced to the peer, so that it may request damaged parts.
     pub proving: bool,
     /// Whether the peer has a reliable channel.
@@ -94,6 +98,8 @@ impl Peer {
             since: Instant::now(),
             known: false,
             closing: false,
+            is_offered: false,
+            pages: 0,
             proving: false,
             has_channel: false,
             ticket,
@@ -248,25 +254,46 @@ impl Peer {
                 }))
             }
             (message @ ToSender::Hello(_), true) | (message, false) => wrong(message.out_of_turn()),
+            (ToSender::Need(need), true) if need.page && self.is_offered => {
+                self.take_need(need, blocks)?;
+                Ok(None)
+            }
             (message @ ToSender::Need(_), true) if !self.proving => wrong(message.out_of_turn()),
             (ToSender::Need(need), true) => {
-                if !exists(&need, blocks) {
-                    return wrong("it asked for what it cannot have".into());
-                }
-                let waiting = self.needed - self.begun.load(Ordering::Relaxed);
-                self.needed += 1;
-                if waiting >= NEEDS_MAX as u64 {
-                    return wrong(format!("it asked for more than {NEEDS_MAX} things at once"));
-                }
-                if self.needed > NEEDS_PER_BLOCK * blocks.parts() {
-                    return wrong("it asked for the same things again and again".into());
-                }
-                self.needs.push(need);
-                self.asked = Instant::now();
+                self.take_need(need, blocks)?;
                 Ok(None)
             }
             (message, true) => Ok(Some(Event::Said { peer, message })),
         }
+    }
+
+    /// Takes a request that is not out of turn. Pages of the manifest are requested in their order,
+    /// each once, so nobody has them read again and again.
+    fn take_need(&mut self, need: Need, blocks: &dyn Blocks) -> Result<(), Gone> {
+        let wrong = |text: String| Err(Gone::Wrong(text));
+        let exists = match need.page {
+            true => need.pack == self.pages && need.pack < blocks.pages(),
+            false => exists(&need, blocks),
+        };
+        if !exists {
+            return wrong("it asked for what it cannot have".into());
+        }
+        let waiting = self.needed - self.begun.load(Ordering::Relaxed);
+        self.needed += 1;
+        self.pages += u32::from(need.page);
+        if waiting >= NEEDS_MAX as u64 {
+            return wrong(format!("it asked for more than {NEEDS_MAX} things at once"));
+        }
+        if self.needed - u64::from(self.pages) > NEEDS_PER_BLOCK * blocks.parts() {
+            return wrong("it asked for the same things again and again".into());
+        }
+        match &mut self.writer {
+            // A page is in memory. The control thread writes until a worker does.
+            Writer::Control(output) => output.need(need),
+            Writer::Worker(_) => self.needs.push(need),
+        }
+        self.asked = Instant::now();
+        Ok(())
     }
 
     /// Writes what the socket takes, if the control thread writes to it.

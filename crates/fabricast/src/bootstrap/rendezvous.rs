@@ -39,6 +39,8 @@ const EVENTS: usize = 1024;
 enum Grant {
     /// Nothing more than before.
     Nothing,
+    /// It may request the manifest.
+    Offered,
     /// It may request damaged parts.
     Proving,
     /// It may use its reliable channel.
@@ -178,6 +180,7 @@ impl Rendezvous {
                 | ToReceiver::Digest(_)
                 | ToReceiver::Admitted => Grant::Proving,
                 ToReceiver::Channel(_) => Grant::Channel,
+                ToReceiver::Welcome(_) => Grant::Offered,
                 _ => Grant::Nothing,
             },
         });
@@ -333,14 +336,17 @@ impl Server {
         }
     }
 
-    /// Lets a peer do more. Before it can request bytes, a worker takes over what is written to it.
+    /// Lets a peer do more. Before it can request bytes of files, a worker takes over what is
+    /// written to it.
     fn grant(&mut self, key: u64, grant: Grant) {
         let Some(peer) = self.peers.get_mut(&key).filter(|peer| !peer.closing) else {
             return;
         };
         peer.proving |= grant == Grant::Proving;
         peer.has_channel |= grant == Grant::Channel;
-        if grant != Grant::Nothing && matches!(peer.writer, Writer::Control(_)) {
+        peer.is_offered |= grant == Grant::Offered;
+        let reads_files = matches!(grant, Grant::Proving | Grant::Channel);
+        if reads_files && matches!(peer.writer, Writer::Control(_)) {
             let worker = self.workers.assign();
             let writer = std::mem::replace(&mut peer.writer, Writer::Worker(worker));
             if let Writer::Control(output) = writer {

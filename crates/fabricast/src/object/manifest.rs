@@ -274,6 +274,17 @@ impl Manifest {
         hasher.finalize()
     }
 
+    /// The numbers of the entries with which the pages begin.
+    pub fn page_starts(&self) -> Vec<u32> {
+        let (mut starts, mut next, mut page) = (Vec::new(), 0, Vec::new());
+        while (next as usize) < self.entries.len() {
+            starts.push(next);
+            page.clear();
+            next = self.put_page(next, &mut page);
+        }
+        starts
+    }
+
     /// Appends entries to `page`, from number `from` on, as many as fit. Returns the number of the
     /// first one that does not.
     pub fn put_page(&self, from: u32, page: &mut Vec<u8>) -> u32 {

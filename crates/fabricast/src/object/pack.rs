@@ -80,12 +80,17 @@ impl Piece {
         }
     }
 
-    /// Where it ends in its file.
-    pub fn end(&self) -> u64 {
+    /// Where it begins in its file.
+    pub fn start(&self) -> u64 {
         match self {
-            Piece::Bytes { offset, .. } | Piece::Hole { offset, .. } => offset + self.size(),
+            Piece::Bytes { offset, .. } | Piece::Hole { offset, .. } => *offset,
             Piece::Failed { .. } => 0,
         }
+    }
+
+    /// Where it ends in its file.
+    pub fn end(&self) -> u64 {
+        self.start() + self.size()
     }
 
     /// Whether the file ends with it.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use super::manifest::take;
 use super::pack::{Content, HEADER_MAX, Header, PACK_MAX, Pack, Piece, Span, spans};
@@ -84,6 +84,16 @@ pub struct PackIndex {
     parts: AtomicU64,
     /// Hashes of the pieces of some blocks.
     pieces: Mutex<PieceHashes>,
+    /// The pages of the manifest, once one was requested.
+    pages: OnceLock<Vec<Page>>,
+}
+
+/// A page of the manifest, which many receivers may request at the same time.
+struct Page {
+    /// The number of its first entry.
+    start: u32,
+    /// What is written to receivers, while any of them gets it.
+    frame: Mutex<Weak<[u8]>>,
 }
 
 /// Packs that have been sent, and may be asked for.
@@ -139,7 +149,39 @@ impl PackIndex {
             packs: Mutex::default(),
             parts: AtomicU64::new(0),
             pieces: Mutex::default(),
+            pages: OnceLock::new(),
         }
+    }
+
+    fn all_pages(&self) -> &[Page] {
+        self.pages.get_or_init(|| {
+            let starts = self.set.manifest().page_starts().into_iter();
+            let page = |start| Page {
+                start,
+                frame: Mutex::new(Weak::<[u8; 0]>::new()),
+            };
+            starts.map(page).collect()
+        })
+    }
+
+    /// Number of pages of the manifest.
+    pub fn pages(&self) -> u32 {
+        self.all_pages().len() as u32
+    }
+
+    /// The frame that carries the page of the manifest with this number, which `make` makes of the
+    /// page. Receivers that get it at the same time share its memory.
+    pub fn page(&self, number: u32, make: impl FnOnce(&[u8]) -> Vec<u8>) -> Option<Arc<[u8]>> {
+        let page = self.all_pages().get(number as usize)?;
+        let mut frame = page.frame.lock().unwrap_or_else(poisoned);
+        if let Some(frame) = frame.upgrade() {
+            return Some(frame);
+        }
+        let mut bytes = Vec::new();
+        self.set.manifest().put_page(page.start, &mut bytes);
+        let made: Arc<[u8]> = make(&bytes).into();
+        *frame = Arc::downgrade(&made);
+        Some(made)
     }
 
     /// Notes the next pack.
@@ -395,6 +437,18 @@ mod tests {
         let index = PackIndex::new(set);
         packs.iter().for_each(|pack| index.add(pack));
         (dir, index, packs)
+    }
+
+    /// However many receivers request a page at the same time, it is in memory once.
+    #[test]
+    fn receivers_share_a_page() {
+        let (dir, index, packs) = indexed();
+        let page = || index.page(0, <[u8]>::to_vec).unwrap();
+        assert_eq!((index.pages(), &*page()), (1, packs[0].payload()));
+        let (one, other) = (page(), page());
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(index.page(1, <[u8]>::to_vec).is_none());
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     fn read(what: impl Fn(&mut Vec<u8>) -> Result<(), String>) -> Result<Vec<u8>, String> {

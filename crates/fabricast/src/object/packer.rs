@@ -9,17 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread;
 
+use super::cutter::Cutter;
 use super::manifest::Kind;
-use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
+use super::pack::{Content, Header, PIECE_MAX, PIECES_MAX, Pack, Piece};
 use super::source_set::{SourceFile, SourceSet};
 use crate::text::shown;
 use crate::waker::Waker;
 
 /// Packs that are read before they are asked for.
 const AHEAD: usize = 1;
-/// Bytes of the first pack of files. Each further one is twice as long, up to [`PACK_MAX`]: so the
-/// first data leave early.
-const FIRST: usize = 1 << 20;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 48 << 20;
 
@@ -57,12 +55,10 @@ impl Packer {
                     tell,
                     waker,
                     over: &over,
-                    pieces: Vec::new(),
+                    cutter: Cutter::default(),
                     memory: Vec::new(),
                     gap: 0,
-                    end: 0,
                     start: (0, 0),
-                    most: FIRST,
                     given,
                     spare: Vec::new(),
                 };
@@ -107,18 +103,13 @@ struct Reading<'a> {
     tell: SyncSender<Packed>,
     waker: Waker,
     over: &'a AtomicBool,
-    pieces: Vec<Piece>,
+    cutter: Cutter,
     /// The present pack: a gap for its header, the bytes of its pieces, and room.
     memory: Vec<u8>,
     /// Bytes of the gap.
     gap: usize,
-    /// Where the bytes of its pieces end.
-    end: usize,
-    /// The number of pieces and the end of their bytes where the present file begins in the present
-    /// pack.
+    /// The number of pieces, and of their bytes, that the present pack has before the present file.
     start: (usize, usize),
-    /// Bytes of all pieces of the present pack, at most.
-    most: usize,
     /// Memory that comes back.
     given: Receiver<Vec<u8>>,
     spare: Vec<Vec<u8>>,
@@ -148,7 +139,7 @@ impl Reading<'_> {
             match entry.kind {
                 Kind::File(len) => self.file(number, len)?,
                 _ if self.set.is_closed(number) => {
-                    self.start = (self.pieces.len(), self.end);
+                    self.start = (self.cutter.pieces().len(), self.cutter.filled());
                     let path = shown(&self.set.path(number));
                     self.fail(number, format!("the directory {path} cannot be read"))?;
                 }
@@ -159,36 +150,33 @@ impl Reading<'_> {
         self.say(Packed::End)
     }
 
-    /// Bytes of pieces in the present pack.
-    fn filled(&self) -> usize {
-        self.end - self.gap
-    }
-
-    fn is_full(&self) -> bool {
-        self.filled() >= self.most || self.pieces.len() >= PIECES_MAX
+    /// Where the bytes of the present pack's pieces end.
+    fn end(&self) -> usize {
+        self.gap + self.cutter.filled()
     }
 
     /// Begins a pack with bytes of this file from `offset` on. Its header gets as much room as it
     /// needs if all files can be read; otherwise the bytes have to be moved.
     fn begin(&mut self, file: u32, offset: u64) {
-        let (mut pieces, mut len) = (0, 0);
+        let (mut pieces, mut len, most) = (0, 0, self.cutter.most());
         for entry in &self.set.manifest().entries()[file as usize..] {
             let Kind::File(whole) = entry.kind else {
                 continue;
             };
             let rest = if pieces == 0 { whole - offset } else { whole };
-            let here = rest.min((self.most - len).min(PIECE_MAX) as u64);
+            let here = rest.min((most - len).min(PIECE_MAX) as u64);
             (pieces, len) = (pieces + 1, len + here as usize);
-            if here < rest || len >= self.most || pieces >= PIECES_MAX {
+            if here < rest || len >= most || pieces >= PIECES_MAX {
                 break;
             }
         }
-        self.make_room(Header::len_of(self.pieces.len() + pieces, len), len);
+        let pieces = self.cutter.pieces().len() + pieces;
+        self.make_room(Header::len_of(pieces, len), len);
     }
 
     /// Takes memory for a pack with a header of `gap` bytes and `len` bytes behind it.
     fn make_room(&mut self, gap: usize, len: usize) {
-        (self.gap, self.end) = (gap, gap);
+        self.gap = gap;
         self.spare.extend(self.given.try_iter());
         while self.spare.iter().map(Vec::capacity).sum::<usize>() > SPARE_MAX {
             self.spare.remove(0);
@@ -199,103 +187,83 @@ impl Reading<'_> {
 
     /// Hands the present pack over.
     fn flush(&mut self) -> Option<()> {
-        if self.pieces.is_empty() {
+        if self.cutter.pieces().is_empty() {
             return Some(());
         }
-        let content = Content::Pieces(std::mem::take(&mut self.pieces));
+        let end = self.end();
+        let content = Content::Pieces(self.cutter.take());
         let mut memory = std::mem::take(&mut self.memory);
-        memory.truncate(self.end);
+        memory.truncate(end);
         let gap = std::mem::take(&mut self.gap);
-        self.end = 0;
         self.start = (0, 0);
-        self.most = (self.most * 2).min(PACK_MAX);
         self.say(Packed::Pack(Pack::around(content, memory, gap)))
     }
 
     fn file(&mut self, file: u32, len: u64) -> Option<()> {
-        self.start = (self.pieces.len(), self.end);
+        self.start = (self.cutter.pieces().len(), self.cutter.filled());
         let opened = match self.set.open(file) {
             Ok(opened) => opened,
             Err(why) => return self.fail(file, why.into()),
         };
         let mut offset = 0;
         loop {
-            if self.is_full() {
+            if self.cutter.is_full() {
                 self.flush()?;
             }
             if self.over.load(Ordering::Relaxed) {
                 return None;
             }
-            let (is_hole, extent) = opened.extent(offset);
-            let result = match is_hole {
-                true => {
-                    let last = offset + extent == len;
-                    self.pieces.push(Piece::Hole {
-                        file,
-                        offset,
-                        len: extent,
-                        last,
-                    });
-                    opened.check_version().map(|()| extent)
-                }
-                false => self.read(&opened, (file, len), offset, extent),
+            let piece = self.cutter.cut((file, len), offset, opened.extent(offset));
+            let result = match piece {
+                Piece::Bytes { len, .. } => self.read(&opened, file, offset, len as usize),
+                _ => opened.check_version(),
             };
-            match result {
-                Ok(here) => offset += here,
-                Err(why) => return self.fail(file, why),
+            if let Err(why) = result {
+                return self.fail(file, why);
             }
+            offset += piece.size();
+            self.cutter.push(piece);
             if offset == len {
                 return Some(());
             }
-            // Long files go in packs that leave soon.
-            if self.filled() >= PIECE_MAX {
+            if self.cutter.leaves_within_file() {
                 self.flush()?;
             }
         }
     }
 
-    /// Reads a piece of a file that has `len` bytes: from `offset` on, at most `extent` bytes.
-    /// Returns the length of the piece.
+    /// Reads a piece of a file behind the bytes of the present pack: `len` bytes from `offset` on.
     fn read(
         &mut self,
         opened: &SourceFile,
-        (file, len): (u32, u64),
+        file: u32,
         offset: u64,
-        extent: u64,
-    ) -> Result<u64, String> {
+        len: usize,
+    ) -> Result<(), String> {
         if self.memory.is_empty() {
             self.begin(file, offset);
         }
-        let room = (self.most - self.filled()).min(PIECE_MAX);
-        let here = extent.min(room as u64) as usize;
-        let end = self.end + here;
+        let start = self.end();
+        let end = start + len;
         if self.memory.len() < end {
             self.memory.resize(end, 0); // a file could not be read, or has holes
         }
-        let bytes = &mut self.memory[self.end..end];
+        let bytes = &mut self.memory[start..end];
         opened.read(offset, bytes)?;
         self.set.sample(file, offset, bytes);
-        self.end = end;
-        self.pieces.push(Piece::Bytes {
-            file,
-            offset,
-            len: here as u32,
-            last: offset + here as u64 == len,
-        });
-        Ok(here as u64)
+        Ok(())
     }
 
     /// Says that a file cannot be read. Bytes of it that are in earlier packs are void, and those
     /// in the present pack are left out: a receiver that got them damaged could never get them
     /// again.
     fn fail(&mut self, file: u32, reason: String) -> Option<()> {
-        let (pieces, end) = self.start;
-        self.pieces.truncate(pieces);
-        self.end = end.max(self.gap);
-        if self.pieces.len() >= PIECES_MAX {
+        let (pieces, filled) = self.start;
+        self.cutter.truncate(pieces, filled);
+        if self.cutter.pieces().len() >= PIECES_MAX {
             self.flush()?;
         }
-        self.pieces.push(self.set.failure(file));
+        self.cutter.push(self.set.failure(file));
         self.say(Packed::Failed(file, reason))
     }
 }
@@ -305,6 +273,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::object::pack::PACK_MAX;
     use crate::object::testing::{Packs, packs, pattern, pieces_of, scratch, set_of};
 
     #[test]

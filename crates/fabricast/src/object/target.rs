@@ -63,6 +63,51 @@ impl Target {
         Ok(())
     }
 
+    /// Begins the set, if its manifest is here already.
+    pub fn begin(&mut self) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.begin(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(()),
+        }
+    }
+
+    /// Counts a pack as stored whose files were in their places before.
+    pub fn keep_present(&mut self, header: &Header) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.keep_present(header),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(()),
+        }
+    }
+
+    /// Goes on with what is copied from files that were in their places before. False: nothing is
+    /// left to copy.
+    pub fn take_over(&mut self) -> Result<bool, Error> {
+        match self {
+            Target::Tree(tree) => {
+                tree.take_over()?;
+                Ok(tree.takes_over())
+            }
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(false),
+        }
+    }
+
+    /// Goes on with owners, permissions and times of files that remain in their places. False: all
+    /// have them.
+    pub fn end_remaining(&mut self) -> Result<bool, Error> {
+        match self {
+            Target::Tree(tree) => tree.end_remaining(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(false),
+        }
+    }
+
+    /// Bytes of files in packs that are stored, which do not count as stored yet.
+    pub fn unsettled(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.unsettled(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
+        }
+    }
+
     /// Counts a pack as stored that is here from an earlier run. Returns its header, if it has
     /// files.
     pub fn keep(&mut self, hash: &[u8; HASH]) -> Result<Option<Header>, Error> {

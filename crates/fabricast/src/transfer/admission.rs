@@ -39,8 +39,15 @@ use crate::waker::Waker;
 const PREPARE: Duration = Duration::from_secs(10);
 /// The least speed at which a receiver proves what it has, in bytes per second.
 const PROVING_SPEED_MIN: u64 = 20_000_000;
+/// The least speed at which a receiver looks at what it has, in entries per second.
+const LOOKING_SPEED_MIN: u64 = 1000;
 /// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
+
+/// How long a receiver may prepare that says so, if the set has `entries` entries and `len` bytes.
+fn preparing_max(len: u64, entries: usize) -> Duration {
+    PREPARE + Duration::from_secs(len / PROVING_SPEED_MIN + entries as u64 / LOOKING_SPEED_MIN)
+}
 
 /// The sender's state before the start, and its connections until the end.
 pub struct Admission<'a> {
@@ -250,7 +257,9 @@ impl<'a> Admission<'a> {
                 reason,
             } => self.note((name, address), By::Sender, reason, tell),
             Event::Said { peer, message } => match message {
-                ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
+                ToSender::Prepared { declines } if self.is_preparing(peer) => {
+                    self.prepared(peer, declines, tell);
+                }
                 ToSender::Preparing if self.is_preparing(peer) => self.preparing(peer),
                 ToSender::Failed { code, reason } => {
                     if let Some(gone) = self.remove(peer, tell) {
@@ -439,7 +448,8 @@ impl<'a> Admission<'a> {
 
     /// Gives a receiver more time that proves what it has, as long as that may take.
     fn preparing(&mut self, peer: PeerKey) {
-        let most = PREPARE + Duration::from_secs(self.set.manifest().len() / PROVING_SPEED_MIN);
+        let manifest = self.set.manifest();
+        let most = preparing_max(manifest.len(), manifest.entries().len());
         let now = Instant::now();
         let mut members = self.members.iter_mut();
         if let Some(member) = members.find(|m| m.peer == peer)
@@ -449,13 +459,13 @@ impl<'a> Admission<'a> {
         }
     }
 
-    fn prepared(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
+    fn prepared(&mut self, peer: PeerKey, declines: bool, tell: &mut dyn FnMut(SendEvent)) {
         let mut members = self.members.iter_mut();
         let prepared = |m: &&mut Member| m.peer == peer && m.stage == Stage::Preparing;
         let Some(member) = members.find(prepared) else {
             return;
         };
-        member.stage = Stage::Joining;
+        (member.stage, member.declines) = (Stage::Joining, declines);
         self.refusals.forget(&member.hello.name, member.address);
         let (receiver, address) = (member.name.clone(), member.address);
         let receivers = self.present();
@@ -573,6 +583,16 @@ mod tests {
         let open = Admission::open(set, index, 7, &options, waker, &mut |_| ());
         act(open.unwrap());
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A slow file system takes a while for each file, however small the files are.
+    #[test]
+    fn many_entries_take_long_to_prepare() {
+        assert_eq!(preparing_max(0, 5), PREPARE);
+        assert_eq!(
+            preparing_max(40_000_000, 3000),
+            PREPARE + Duration::from_secs(5)
+        );
     }
 
     #[test]

@@ -4,17 +4,22 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use super::preparing::Preparing;
 use super::receiver_errors::strange;
 use crate::bootstrap::message::{VERSION, Welcome};
 use crate::config::RecvOptions;
 use crate::error::Error;
 use crate::object::{
-    BLOCK, Destination, Discard, DryRun, Kept, StreamWriter, Target, Tree, any_name, check_space,
-    is_kept, parent, safe_name,
+    BLOCK, Destination, Discard, DryRun, Kept, Proving, StreamWriter, Target, Tree, any_name,
+    check_space, is_kept, parent, safe_name,
 };
 use crate::setting::{FROM, MAX_SIZE, SERVE};
 
+/// How long a receiver reads what it has before it is prepared. It reads on while the set comes, so
+/// that it does not keep the others waiting.
+const HEAD_START: Duration = Duration::from_secs(3);
 /// What stands for the path of a file that goes to a stream.
 const STREAM: &str = "-";
 /// What stands for the path of a set that is not stored.
@@ -115,11 +120,34 @@ pub fn destination(options: &RecvOptions, found: bool) -> Destination {
     }
 }
 
+/// A destination that is open.
+pub struct Prepared {
+    pub target: Target,
+    /// What of the set is here from an earlier run.
+    pub kept: Kept,
+    /// What is proven of the files that were in their places before, if there are any.
+    pub proving: Option<Proving>,
+    /// The path of what is received.
+    pub path: PathBuf,
+}
+
+impl Prepared {
+    /// A destination where no file is kept.
+    fn without_files(target: Target, path: impl Into<PathBuf>) -> Prepared {
+        Prepared {
+            target,
+            kept: Kept::default(),
+            proving: None,
+            path: path.into(),
+        }
+    }
+}
+
 /// Checks the sender's welcome and opens the destination, if the receiver's options allow it. Also
 /// returns the path of what is received: its directory, if it is more than one file or directory. A
 /// sender that was `found` by its announcement may be anybody: a file at the top loses its execute
-/// permissions, so that it cannot run before the user allows that. Calls `go_on` now and then while
-/// it proves what an earlier run has left, and gives up if that returns an error.
+/// permissions, so that it cannot run before the user allows that. `preparing` tells the sender
+/// that the receiver is at work while it proves what it has.
 ///
 /// The file of a receiver that writes to a stream has the path `-`, as its user has called it. What
 /// is not stored has the path `/dev/null`.
@@ -127,8 +155,8 @@ pub fn prepare(
     options: &RecvOptions,
     welcome: &Welcome,
     found: bool,
-    go_on: &mut dyn FnMut() -> Result<(), Error>,
-) -> Result<(Target, Kept, PathBuf), Error> {
+    preparing: &mut Preparing<'_>,
+) -> Result<Prepared, Error> {
     let absurd = welcome.tops == 0 || welcome.tops > welcome.entries;
     let is_stream = welcome.len.is_none();
     if welcome.version != VERSION
@@ -150,7 +178,7 @@ pub fn prepare(
             }
             (1, ..) => {
                 let target = Target::Stream(StreamWriter::new(output.clone()));
-                Ok((target, Kept::default(), STREAM.into()))
+                Ok(Prepared::without_files(target, STREAM))
             }
             (entries, ..) => Err(Error::Usage(format!(
                 "the sender sends {entries} files and directories, and only one file can go to \
@@ -165,7 +193,7 @@ pub fn prepare(
             Some(most) => Err(Error::too_long(NOWHERE.as_ref(), len, most, MAX_SIZE)),
             None => {
                 let target = Target::Discard(Discard::default());
-                Ok((target, Kept::default(), NOWHERE.into()))
+                Ok(Prepared::without_files(target, NOWHERE))
             }
         };
     }
@@ -202,21 +230,63 @@ pub fn prepare(
     }
     if options.dry_run {
         let target = Target::DryRun(DryRun::new(destination)?);
-        return Ok((target, Kept::default(), path));
+        return Ok(Prepared::without_files(target, path));
     }
-    let mut tree = Tree::new(destination)?;
-    let kept = match blake3::Hash::from_hex(&welcome.manifest) {
-        Ok(set) => tree.resume(&set, go_on)?,
-        Err(_) => Kept::default(),
-    };
+    let tree = Tree::new(destination)?;
+    prepare_files(tree, path, options, welcome, preparing)
+}
+
+/// Looks at what is in the destination, and checks that there is room for the rest.
+fn prepare_files(
+    mut tree: Tree,
+    path: PathBuf,
+    options: &RecvOptions,
+    welcome: &Welcome,
+    preparing: &mut Preparing<'_>,
+) -> Result<Prepared, Error> {
+    let len = welcome.len.unwrap_or(0);
     let is_there = path.symlink_metadata().is_ok_and(|there| !there.is_dir());
-    let is_told_later = options.overwrite || options.received.is_some();
-    if is_there && kept.is_empty() && !is_told_later {
+    let replaces = options.overwrite || options.received.is_some();
+    let (mut kept, mut proving) = (Kept::default(), None);
+    if let Ok(set) = blake3::Hash::from_hex(&welcome.manifest) {
+        kept = tree.resume(&set, &mut || preparing.go_on())?;
+        if replaces && holds_something(&path) {
+            if !tree.has_manifest() {
+                tree.take_whole(preparing.take_manifest(welcome, &mut kept)?);
+            }
+            proving = tree.find_candidates(&mut || preparing.go_on())?;
+        }
+    }
+    if is_there && kept.is_empty() && !replaces {
         return Err(Error::Exists(path));
+    }
+    let all = len + tree.manifest().copied();
+    if let Some(most) = options.max_size.filter(|most| all > *most) {
+        return Err(Error::too_long(&path, all, most, MAX_SIZE));
     }
     let target = Target::Tree(Box::new(tree));
     check_space(&path, target.to_take(len), options.reserve)?;
-    Ok((target, kept, path))
+    let began = Instant::now();
+    while let Some(proving) = &mut proving
+        && began.elapsed() < HEAD_START
+        && proving.wait()
+    {
+        preparing.go_on()?;
+    }
+    Ok(Prepared {
+        target,
+        kept,
+        proving,
+        path,
+    })
+}
+
+/// Whether a file or something in a directory is in the place of what is received.
+fn holds_something(path: &Path) -> bool {
+    match path.read_dir() {
+        Ok(mut names) => names.next().is_some(),
+        Err(_) => path.symlink_metadata().is_ok(),
+    }
 }
 
 #[cfg(test)]

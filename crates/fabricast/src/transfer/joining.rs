@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use super::destination::Prepared;
 use super::discovery::Discovery;
 use super::events::RecvEvent;
+use super::preparing::Preparing;
 use super::receiver_errors::{strange, surprise};
 use super::{TICK, WINDOW_BYTES, check, destination};
 use crate::bootstrap::message::{Hello, Start, ToReceiver, ToSender, VERSION, Welcome};
@@ -14,7 +16,7 @@ use crate::bootstrap::{Control, Heard};
 use crate::config::{NetworkKind, Offer, RecvOptions};
 use crate::error::Error;
 use crate::net::{self, Net, random};
-use crate::object::{Kept, Target};
+use crate::object::{Kept, Proving, Target};
 use crate::setting::START_TIMEOUT;
 use crate::text::{shown, spoken};
 use crate::transport::Transport;
@@ -24,15 +26,14 @@ use crate::waker::Waker;
 /// receiver gives it up.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// How often a receiver says that it proves what it has.
-const PREPARING: Duration = Duration::from_secs(1);
-
 /// What receiver and sender have agreed on before the start.
 pub struct Joined {
     pub net: Net,
     pub target: Target,
     /// What of the set is here from an earlier run.
     pub kept: Kept,
+    /// What is proven of the files that were in their places before, if there are any.
+    pub proving: Option<Proving>,
     /// The path of what is received.
     pub path: PathBuf,
     pub welcome: Welcome,
@@ -82,20 +83,21 @@ pub fn join(
     if let Some(announced) = found {
         discovery.check_offer(announced, &welcome)?;
     }
-    let mut said = Instant::now();
-    let mut go_on = || {
-        if said.elapsed() >= PREPARING {
-            said = Instant::now();
-            control.say(&ToSender::Preparing).map_err(lost)?;
-        }
-        check(&options.interrupt)
-    };
-    let (target, kept, path) =
-        destination::prepare(options, &welcome, found.is_some(), &mut go_on)?;
-    if !kept.is_empty() {
+    let mut preparing = Preparing::new(control, options, deadline);
+    let prepared = destination::prepare(options, &welcome, found.is_some(), &mut preparing)?;
+    let Prepared {
+        target,
+        kept,
+        proving,
+        path,
+    } = prepared;
+    if kept.is_resumed {
         tell(RecvEvent::Resumed { bytes: kept.bytes });
     }
-    control.say(&ToSender::Prepared).map_err(lost)?;
+    let declines = !kept.is_empty() || proving.is_some();
+    control
+        .say(&ToSender::Prepared { declines })
+        .map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
         name: welcome.name.chars().take(255).collect(),
@@ -108,6 +110,7 @@ pub fn join(
             net,
             target,
             kept,
+            proving,
             path,
             welcome,
             start,

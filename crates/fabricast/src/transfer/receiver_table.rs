@@ -227,6 +227,8 @@ pub struct Member {
     pub behind: Option<Instant>,
     /// Whether the others have gone on without it because it was slower than they were.
     pub left_behind: bool,
+    /// Whether it had something of the set before, and may decline packs.
+    pub declines: bool,
     /// Whether it was told that all packs have been announced.
     pub knows_end: bool,
 }
@@ -269,6 +271,7 @@ impl Member {
             sent: 0,
             behind: None,
             left_behind: false,
+            declines: false,
             knows_end: false,
         }
     }

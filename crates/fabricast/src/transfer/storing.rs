@@ -38,6 +38,8 @@ enum Job {
     Arrived(u32, Pack, Proof),
     /// A pack that is here from an earlier run, and the hash of its header.
     Keep(u32, [u8; HASH]),
+    /// A pack whose files were in their places before, and its header.
+    Present(u32, Header),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
     /// Every pack is stored: proves that to the sender as this node, by the challenge with this
@@ -139,6 +141,8 @@ pub struct Storing {
     /// the sender has sent lies within a window of what has not arrived.
     early: BTreeMap<u32, (Pack, Proof)>,
     store: Rc<Store>,
+    /// Bytes of stored packs that do not count as stored yet.
+    unsettled: Arc<AtomicU64>,
     /// Bytes that will yet be taken of the disk.
     to_take: Arc<AtomicU64>,
 }
@@ -162,12 +166,12 @@ impl Storing {
         let (jobs, to_do) = channel();
         let (tell, done) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
         let mut work = Work {
             target,
             headers,
             limits,
             to_take: Arc::default(),
+            unsettled: Arc::default(),
             offered: Offered {
                 name: welcome.name.clone(),
                 entries: welcome.entries as usize,
@@ -184,27 +188,19 @@ impl Storing {
             is_over: is_over.clone(),
         };
         work.note_space();
-        let to_take = work.to_take.clone();
+        let (to_take, unsettled) = (work.to_take.clone(), work.unsettled.clone());
         let thread = thread::Builder::new()
             .name("fabricast-write".into())
             .spawn(move || {
-                for job in to_do {
-                    if over.load(Ordering::Relaxed) {
-                        return;
+                let mut tell = |stored, memory| {
+                    let _ = tell.send((stored, memory));
+                    waker.wake();
+                };
+                if let Err(error) = work.run(&to_do, &mut tell) {
+                    if is_final(&error) {
+                        work.target.discard();
                     }
-                    let mut tell = |stored, memory| {
-                        let _ = tell.send((stored, memory));
-                        waker.wake();
-                    };
-                    let done = work.work(job, &mut tell);
-                    work.note_space();
-                    if let Err(error) = done {
-                        if is_final(&error) {
-                            work.target.discard();
-                        }
-                        tell(Stored::Failed(error), Vec::new());
-                        return;
-                    }
+                    tell(Stored::Failed(error), Vec::new());
                 }
             })
             .expect("the system gives us a thread");
@@ -220,12 +216,19 @@ impl Storing {
             early: BTreeMap::new(),
             store,
             to_take,
+            unsettled,
         }
     }
 
     /// Bytes that will yet be taken of the disk, as the thread knows.
     pub fn to_take(&self) -> u64 {
         self.to_take.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of stored packs that do not count as stored yet: they are still copied from files that
+    /// were in their places before, or these files get their owners, permissions and times.
+    pub fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Relaxed)
     }
 
     /// Gives the thread a job.
@@ -274,6 +277,11 @@ impl Storing {
         self.give(Job::Keep(number, hash));
     }
 
+    /// Counts a pack as stored whose files were in their places before.
+    pub fn keep_present(&mut self, number: u32, header: Header) {
+        self.give(Job::Present(number, header));
+    }
+
     /// Takes the damaged pack, once it is proven.
     pub fn mended(&mut self, pack: Pack, header: Header) {
         self.give(Job::Mended(pack, header));
@@ -296,7 +304,7 @@ impl Storing {
             }
         };
         match stored {
-            Stored::Proven | Stored::Surplus(_) | Stored::Copied(_) => {}
+            Stored::Proven | Stored::Surplus(_) | Stored::Copied(_) | Stored::Failed(_) => {}
             Stored::Manifest => {
                 self.next = self.next.filter(|_| self.is_ordered);
                 self.give_early();
@@ -352,6 +360,8 @@ struct Work {
     limits: Limits,
     /// Bytes that the set will yet take of the disk.
     to_take: Arc<AtomicU64>,
+    /// Bytes of stored packs that do not count as stored yet.
+    unsettled: Arc<AtomicU64>,
     offered: Offered,
     damage: u64,
     /// Blocks of files so far.
@@ -370,15 +380,40 @@ struct Work {
 type Tell<'a> = &'a mut dyn FnMut(Stored, Vec<u8>);
 
 impl Work {
+    /// Does the jobs until nobody waits for the thread any more. Copying goes on after each job,
+    /// and while there is none.
+    fn run(&mut self, jobs: &Receiver<Job>, tell: Tell<'_>) -> Result<(), Error> {
+        self.target.begin()?;
+        let mut copies = false;
+        loop {
+            let job = match copies {
+                true => jobs.try_recv(),
+                false => jobs.recv().map_err(|_| TryRecvError::Disconnected),
+            };
+            if self.is_over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            match job {
+                Ok(job) => self.work(job, tell)?,
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+            copies = self.target.take_over()?;
+            self.note_unsettled();
+            self.note_space();
+        }
+    }
+
     fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
         match job {
             Job::Arrived(number, pack, proof) => self.behind.push_back((number, pack, proof)),
             Job::Keep(number, hash) => {
-                if let (Some(header), Some(headers)) = (self.target.keep(&hash)?, &self.headers) {
-                    headers.add(number, header);
-                }
-                tell(Stored::Proven, Vec::new());
-                tell(Stored::Pack(number), Vec::new());
+                let header = self.target.keep(&hash)?;
+                self.keeps(number, header, tell);
+            }
+            Job::Present(number, header) => {
+                self.target.keep_present(&header)?;
+                self.keeps(number, Some(header), tell);
             }
             Job::Mended(pack, header) => {
                 self.is_damaged = false;
@@ -388,6 +423,7 @@ impl Work {
                 if !self.has_manifest() {
                     return Err(contradiction());
                 }
+                self.end_present()?;
                 let is_over = self.is_over.clone();
                 let to_take = self.to_take.clone();
                 let secret = self.target.finish(key, &mut |bytes| {
@@ -432,6 +468,33 @@ impl Work {
             }
         }
         Ok(())
+    }
+
+    /// Tells that a pack with this header is stored, which did not come.
+    fn keeps(&self, number: u32, header: Option<Header>, tell: Tell<'_>) {
+        if let (Some(header), Some(headers)) = (header, &self.headers) {
+            headers.add(number, header);
+        }
+        self.note_unsettled();
+        tell(Stored::Proven, Vec::new());
+        tell(Stored::Pack(number), Vec::new());
+    }
+
+    /// Ends what is left to do for files that were in their places before.
+    fn end_present(&mut self) -> Result<(), Error> {
+        while self.target.take_over()? || self.target.end_remaining()? {
+            self.note_unsettled();
+            if self.is_over.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells how much of what is stored does not count yet.
+    fn note_unsettled(&self) {
+        let unsettled = self.target.unsettled();
+        self.unsettled.store(unsettled, Ordering::Relaxed);
     }
 
     /// Tells how much the set will yet take of the disk.
@@ -492,6 +555,7 @@ impl Work {
                 }
             }
         }
+        self.note_unsettled();
         tell(Stored::Pack(number), pack.bytes);
         Ok(())
     }

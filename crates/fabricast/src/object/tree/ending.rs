@@ -26,12 +26,13 @@ impl Tree {
     /// Ends the set, after [`Tree::answer`]: links, what is to be deleted, owners, modes and times
     /// of directories, and the flush of all that.
     pub fn finish(&mut self) -> Result<(), Error> {
-        if !self.is_complete() {
+        if !self.is_complete() || self.takes_over() {
             return Err(absurd("it ends before all files are there"));
         }
         self.check_folding()?;
         let count = self.manifest.entries().len() as u32;
         self.name_held()?;
+        while self.end_remaining()? {}
         if !self.has_copies {
             self.make_copies(&mut |_| Ok(()))?;
         }

@@ -20,6 +20,8 @@ pub struct Kept {
     pub packs: BTreeSet<[u8; HASH]>,
     /// Bytes of files in them.
     pub bytes: u64,
+    /// Whether an earlier run of this set has left it.
+    pub is_resumed: bool,
 }
 
 impl Kept {

@@ -25,6 +25,7 @@ impl Tree {
     /// Creates the file of an entry: without a name, or with a partial one. One that a pack holds
     /// as a whole need not be kept for a later run.
     pub(super) fn create(&mut self, entry: u32, is_whole: bool) -> Result<Partial, Error> {
+        self.leave_old(entry);
         let directory = self.directory_of(entry)?;
         let is_in_place = is_whole && self.staged_top(entry).is_some();
         let is_kept = !is_whole && self.journal.is_some();

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::journal::Record;
 use super::{Tree, beneath, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
@@ -39,6 +40,50 @@ impl Tree {
             };
         }
         check_name(&self.entry(entry).name, self.destination.any_names)
+    }
+
+    /// Begins the set, if the manifest came before it: makes the places of all entries.
+    pub fn begin(&mut self) -> Result<(), Error> {
+        let manifest = self.manifest.clone();
+        while self.starts.len() < manifest.entries().len() {
+            let mut page = Vec::new();
+            let next = manifest.put_page(self.starts.len() as u32, &mut page);
+            self.make_places(next)?;
+            if let Some(journal) = &mut self.journal {
+                journal.add(&Record::Page(page));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the directories among the entries before `count`. An entry that is there already is an
+    /// error, unless it may be replaced; a directory may always be there.
+    pub(super) fn make_places(&mut self, count: u32) -> Result<(), Error> {
+        let first = self.starts.len() as u32;
+        let mut start = match first.checked_sub(1) {
+            Some(last) => self.starts[last as usize] + self.len(last),
+            None => 0,
+        };
+        for entry in first..count {
+            let e = self.entry(entry);
+            let is_file = matches!(e.kind, Kind::File(_) | Kind::Stream);
+            if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
+                self.exposed.insert(*to);
+            }
+            self.starts.push(start);
+            self.done.push(!is_file);
+            self.remaining += usize::from(is_file);
+            start += self.len(entry);
+            if self.entry(entry).parent == TOP {
+                self.check_top(entry)?;
+            }
+            if let Err(error) = self.make_place(entry) {
+                // What is in the way may have come of this very set.
+                self.check_folding()?;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Makes a directory, or checks that the place of another entry is free.

@@ -39,6 +39,11 @@ impl Ranges {
         true
     }
 
+    /// The ranges, in rising order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0.iter().map(|(start, end)| (*start, *end))
+    }
+
     /// Whether everything before `len` is there.
     pub fn cover(&self, len: u64) -> bool {
         len == 0 || self.0.get(&0).is_some_and(|end| *end >= len)

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{self as sys, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::block_hashes::BlockHashes;
 use super::journal::{Journal, Record, is_own, journal_id, partial_name};
 use super::kept::{Kept, is_hole};
 use super::leftovers::remove_partials;
@@ -21,15 +22,15 @@ use super::partial::Partial;
 use super::ranges::Ranges;
 use super::{Tree, absurd, beneath, disk};
 use crate::error::Error;
+use crate::object::HASH;
 use crate::object::manifest::{Kind, Manifest};
 use crate::object::pack::{Content, Header, Pack, Piece};
-use crate::object::{BLOCK, HASH};
 
 /// Bytes of a block in which the system counts the space of files.
 const STAT_BLOCK: u64 = 512;
 
-/// Where the bytes of a file are that was not received by this process.
-enum Found {
+/// Where an earlier run has left the bytes of a file.
+enum Left {
     /// In a partial file.
     Partial(File),
     /// In a file that has its name already.
@@ -94,7 +95,7 @@ impl Tree {
             let _ = journal.clear();
             return Ok(None);
         }
-        self.resumes = true;
+        (self.resumes, kept.is_resumed) = (true, true);
         for page in pages {
             self.add_page(&page)?;
             let hash = Pack::new(Content::Page, &page).hash();
@@ -104,7 +105,7 @@ impl Tree {
     }
 
     /// Notes what a file that an earlier run has left takes of the disk.
-    fn keep_space(&mut self, file: u32, space: u64) {
+    pub(super) fn keep_space(&mut self, file: u32, space: u64) {
         let kept = self.kept_space.entry(file).or_default();
         *kept += space;
         self.taken += space;
@@ -125,7 +126,8 @@ impl Tree {
     /// files take of the disk.
     fn is_proven(&mut self, pieces: &[Piece], hashes: &[u8]) -> bool {
         let mut hashes = hashes.chunks_exact(HASH);
-        let (mut block, mut open) = (Vec::with_capacity(BLOCK), None::<(u32, Found)>);
+        let mut is_next = |hash: &[u8; HASH]| hashes.next().is_some_and(|next| hash == next);
+        let (mut blocks, mut open) = (BlockHashes::default(), None::<(u32, Left)>);
         let mut named = BTreeSet::new();
         for piece in pieces {
             let file = piece.file();
@@ -142,14 +144,14 @@ impl Tree {
             if open.as_ref().is_none_or(|(of, _)| *of != file) {
                 open = self.find(file).map(|found| (file, found));
             }
-            let Some((_, Found::Partial(there) | Found::Named(there))) = &open else {
+            let Some((_, Left::Partial(there) | Left::Named(there))) = &open else {
                 return false;
             };
             if !self.kept_space.contains_key(&file) {
                 let space = allocated(there).min(whole.unwrap_or(0));
                 self.keep_space(file, space);
             }
-            if let Some((_, Found::Named(_))) = &open {
+            if let Some((_, Left::Named(_))) = &open {
                 named.insert(file);
             }
             if let Piece::Hole { .. } = piece {
@@ -158,21 +160,11 @@ impl Tree {
                 }
                 continue;
             }
-            let mut at = start;
-            while at < end {
-                let filled = block.len();
-                let some = (end - at).min((BLOCK - filled) as u64) as usize;
-                block.resize(filled + some, 0);
-                if there.read_exact_at(&mut block[filled..], at).is_err() {
-                    return false;
-                }
-                at += some as u64;
-                if block.len() == BLOCK && !is_next(&mut hashes, &mut block) {
-                    return false;
-                }
+            if !blocks.read(there, (start, end), &mut is_next) {
+                return false;
             }
         }
-        let is_proven = block.is_empty() || is_next(&mut hashes, &mut block);
+        let is_proven = blocks.end(&mut is_next);
         if is_proven {
             let named = named.into_iter().map(|file| (file, Ranges::default()));
             self.named.extend(named);
@@ -187,13 +179,13 @@ impl Tree {
 
     /// Opens what is on the disk of a file: the partial file, or else the file itself, if an
     /// earlier run may have made it.
-    fn find(&mut self, file: u32) -> Option<Found> {
+    fn find(&mut self, file: u32) -> Option<Left> {
         if let Some(partial) = self.partial(file) {
-            return Some(Found::Partial(partial));
+            return Some(Left::Partial(partial));
         }
         let named = self.ours.contains(&file);
         let named = named.then(|| self.beneath(file, OFlags::RDONLY))?.ok()?;
-        Some(Found::Named(named.into()))
+        Some(Left::Named(named.into()))
     }
 
     /// Opens the partial file that an earlier run has left.
@@ -245,6 +237,15 @@ impl Tree {
             let len = self.len(file);
             let overlap = || absurd("packs that overlap");
             self.check_announced(piece)?;
+            if self
+                .old
+                .candidates
+                .get(&file)
+                .is_some_and(|it| it.was_named)
+            {
+                self.keep_in_place(piece)?;
+                continue;
+            }
             if !self.incomplete.contains_key(&file) && !self.named.contains_key(&file) {
                 let there = self.partial(file).ok_or_else(overlap)?;
                 self.take_partial(file, there, Ranges::default())?;
@@ -257,8 +258,7 @@ impl Tree {
                     self.named.remove(&file);
                     let opened = self.beneath(file, OFlags::RDONLY)?;
                     self.set_metadata(file, self.readable_mode(file), &opened)?;
-                    self.done[file as usize] = true;
-                    self.remaining -= 1;
+                    self.note_done(file);
                     // Nobody knows whether it was flushed.
                     self.flushes_all = true;
                 }
@@ -358,7 +358,13 @@ impl Tree {
 
     /// Removes what is kept for a later run: another run would fail, too.
     pub fn discard(&mut self) {
-        for partial in self.incomplete.values_mut().chain(&mut self.batch) {
+        let new = self.old.taking_over.iter_mut().map(|it| &mut it.partial);
+        for partial in self
+            .incomplete
+            .values_mut()
+            .chain(&mut self.batch)
+            .chain(new)
+        {
             partial.is_kept = false;
         }
         self.delete_staged();
@@ -423,11 +429,4 @@ pub(super) fn is_like(
 fn allocated(file: &File) -> u64 {
     let blocks = file.metadata().map_or(0, |meta| meta.blocks());
     blocks * STAT_BLOCK
-}
-
-/// Whether a full block, which is emptied, matches the next hash.
-fn is_next(hashes: &mut std::slice::ChunksExact<'_, u8>, block: &mut Vec<u8>) -> bool {
-    let hash = blake3::hash(block);
-    block.clear();
-    hashes.next().is_some_and(|next| *hash.as_bytes() == *next)
 }

@@ -1,0 +1,314 @@
+//! Sets that a receiver has already, or has in part, as processes on the loopback.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::control::{Peer, entry};
+use crate::common::feed::{ends, feed_in, follow, serve, until_all};
+use crate::common::tree::{check, described, recv, send, tree};
+use crate::common::{End, Run, Scratch};
+use fabricast::object::manifest::{Kind, Manifest, TOP};
+use rustix::process::Signal;
+use serde_json::json;
+
+/// The rate of a sender whose packets are counted: it has a second to hear that nobody needs them
+/// before it has sent half of the set.
+const SLOW: [&str; 2] = ["--rate", "20MB/s"];
+const FORCE: [&str; 1] = ["--force"];
+
+/// Sends a tree to one receiver that replaces files, and returns what both printed.
+fn transfer(top: &Path, to: &Path) -> (End, End) {
+    let (sender, address) = send(&[top], &SLOW);
+    let run = recv(&address, "r0", to, &FORCE);
+    (sender.end().expect(0), run.end().expect(0))
+}
+
+/// A tree, and a directory to which it was sent.
+fn received() -> (Scratch, PathBuf, PathBuf) {
+    let dir = Scratch::new();
+    let (top, to) = (tree(&dir), dir.path("to"));
+    fs::rename(dir.file("long", 40_000_000), top.join("long")).unwrap();
+    fs::rename(dir.file("short", 100_000), top.join("short")).unwrap();
+    fs::copy(top.join("short"), top.join("shorter")).unwrap();
+    let sparse = File::create(top.join("sparse")).unwrap();
+    sparse.set_len(1 << 26).unwrap();
+    sparse.write_all_at(&[1; 6_000_000], 1 << 25).unwrap();
+    let (sender, address) = send(&[&top], &[]);
+    let run = recv(&address, "r0", &to, &[]);
+    sender.end().expect(0);
+    assert_eq!(present(&run.end().expect(0)), 0);
+    (dir, top, to)
+}
+
+/// Bytes of files that a receiver had already.
+fn present(done: &End) -> u64 {
+    done.one("done")["tally"]["present_bytes"].as_u64().unwrap()
+}
+
+fn len(done: &End) -> u64 {
+    done.one("done")["len"].as_u64().unwrap()
+}
+
+/// Checks that the bytes on the wire are less than half of those of `long`: some packets leave
+/// before the sender hears that nobody needs them.
+#[track_caller]
+fn little_was_sent(sent: &End) {
+    let wire = &sent.one("summary")["traffic"]["wire_bytes"];
+    assert!(wire.as_u64() < Some(20_000_000), "{wire}");
+}
+
+/// Writes to a file at this place, which keeps its length and its time.
+fn spoil(path: &Path, at: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    let time = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"mine", at).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+/// What the files of a tree are.
+fn files(top: &Path) -> Vec<String> {
+    let mut lines = described(top);
+    lines.retain(|line| !line.contains(": directory"));
+    lines
+}
+
+fn inode(path: &Path) -> u64 {
+    path.metadata().unwrap().ino()
+}
+
+/// All but the file with two names is there and stays, but gets the permissions again.
+#[test]
+fn a_set_that_is_there_is_complete_and_not_sent() {
+    let (_dir, top, to) = received();
+    let long = to.join("tree/long");
+    let before = inode(&long);
+    fs::set_permissions(&long, fs::Permissions::from_mode(0o600)).unwrap();
+    let (sent, done) = transfer(&top, &to);
+    assert!(present(&done) > len(&done) - 4_000_000, "{done:#?}");
+    assert_eq!(sent.result("r0")["tally"]["present_bytes"], present(&done));
+    assert_eq!(sent.result("r0")["state"], "verified");
+    assert_eq!(done.one("done")["root"], sent.one("summary")["root"]);
+    little_was_sent(&sent);
+    check(&top, &to);
+    assert_eq!(inode(&long), before, "it was written again");
+}
+
+/// Without --force nothing is looked at: what is there is in the way, whatever it is.
+#[test]
+fn what_is_there_is_in_the_way_without_force() {
+    let (_dir, top, to) = received();
+    let before = files(&to);
+    let (sender, address) = send(&[&top], &[]);
+    let end = recv(&address, "r0", &to, &[]).end().expect(1);
+    assert!(end.stderr.contains("exists already"), "{}", end.stderr);
+    sender.end().expect(4);
+    assert_eq!(files(&to), before);
+}
+
+#[test]
+fn only_packs_with_changed_files_are_sent() {
+    let (_dir, top, to) = received();
+    fs::write(top.join("short"), "changed").unwrap();
+    let neighbour = to.join("tree/sparse");
+    let (before, blocks) = (inode(&neighbour), neighbour.metadata().unwrap().blocks());
+    spoil(&to.join("tree/long"), 20_000_000);
+    let (sent, done) = transfer(&top, &to);
+    assert!(present(&done) > len(&done) / 2 && present(&done) < len(&done));
+    little_was_sent(&sent);
+    check(&top, &to);
+    assert_eq!(inode(&neighbour), before);
+    // Holes stay holes, also of a file of which a part comes.
+    spoil(&neighbour, (1 << 25) + 5);
+    transfer(&top, &to);
+    check(&top, &to);
+    assert!(neighbour.metadata().unwrap().blocks() <= blocks);
+}
+
+/// The one that has the set declines it, while the other one gets all of it.
+#[test]
+fn of_two_receivers_one_has_the_set() {
+    let (dir, top, to) = received();
+    let other = dir.path("other");
+    let (sender, address) = send(&[&top], &["--min-receivers", "2"]);
+    let has = recv(&address, "has", &to, &FORCE);
+    let lacks = recv(&address, "lacks", &other, &[]);
+    let sent = sender.end().expect(0);
+    let has = has.end().expect(0);
+    assert!(present(&has) > len(&has) / 2, "{has:#?}");
+    assert_eq!(present(&lacks.end().expect(0)), 0);
+    assert_eq!(sent.one("summary")["verified"], 2);
+    for to in [to, other] {
+        check(&top, &to);
+    }
+}
+
+#[test]
+fn a_late_receiver_has_the_set() {
+    let (dir, top, to) = received();
+    let (mut sender, address) = send(&[&top], &SLOW);
+    let first = recv(&address, "first", &dir.path("first"), &[]);
+    sender.until_share_of("slowest", 20);
+    let late = recv(&address, "late", &to, &FORCE).end().expect(0);
+    assert!(late.one("joined")["packs"].as_u64() > Some(1));
+    assert!(present(&late) > len(&late) / 2, "{late:#?}");
+    first.end().expect(0);
+    assert_eq!(sender.end().expect(0).one("summary")["verified"], 2);
+    check(&top, &to);
+}
+
+/// A follower that has lost its record has the files.
+#[test]
+fn a_follower_has_an_entry() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let big = dir.file("big", 8_000_000);
+    let there = dir.path("to/feed");
+    fs::create_dir_all(&there).unwrap();
+    let copied = Command::new("cp").arg("-p").arg(&big).arg(&there).status();
+    assert!(copied.unwrap().success());
+    let before = inode(&there.join("big"));
+    fs::rename(big, feed.join("big")).unwrap();
+    let (sender, address) = serve(&feed, "0", &[]);
+    let mut run = follow(&address, &dir.path("to"), &[]);
+    until_all(&mut run, 1);
+    assert_eq!(present(&ends(run)), 8_000_000);
+    ends(sender);
+    assert_eq!(inode(&there.join("big")), before);
+}
+
+/// A receiver that is killed while it replaces files leaves them as they were, and goes on.
+#[test]
+fn a_receiver_that_is_killed_goes_on() {
+    let (_dir, top, to) = received();
+    let long = to.join("tree/long");
+    (2..9).for_each(|piece| spoil(&long, piece << 22));
+    let spoiled = fs::read(&long).unwrap();
+    let (sender, address) = send(&[&top], &SLOW);
+    let mut run = recv(&address, "r0", &to, &FORCE);
+    run.until_share_of("placed", 60);
+    run.signal(Signal::KILL);
+    assert_eq!(run.end().code, None);
+    sender.end().expect(4);
+    assert!(fs::read(&long).unwrap() == spoiled);
+    let (sent, done) = transfer(&top, &to);
+    assert!(done.all("resumed").next().is_some() && present(&done) > 0);
+    little_was_sent(&sent);
+    check(&top, &to);
+}
+
+/// With its copies the set is too long, as the manifest tells before the start. The receiver has
+/// changed nothing by then.
+#[test]
+fn a_set_that_is_too_long_changes_nothing() {
+    let (_dir, top, to) = received();
+    let there = to.join("tree");
+    fs::remove_dir(there.join("empty")).unwrap();
+    fs::write(there.join("empty"), "a file here, a directory there").unwrap();
+    fs::remove_dir_all(there.join("deep")).unwrap();
+    fs::write(there.join("surplus"), "not sent").unwrap();
+    fs::set_permissions(there.join("long"), fs::Permissions::from_mode(0o600)).unwrap();
+    let before = described(&there);
+    let (sender, address) = send(&[&top], &[]);
+    let all = sender.last("listening")["len"].as_u64().unwrap();
+    let most = (all + 50_000).to_string();
+    let args = ["--force", "--delete", "--max-size", &most];
+    let end = recv(&address, "r0", &to, &args).end().expect(7);
+    assert!(end.stderr.contains("--max-size"), "{}", end.stderr);
+    sender.signal(Signal::TERM);
+    sender.end();
+    assert_eq!(described(&there), before);
+}
+
+/// Packs of files are longer than the window: a pack that waits until all have declined it must not
+/// hold up those behind it.
+#[test]
+fn packs_longer_than_the_window_are_declined() {
+    let dir = Scratch::new();
+    let (top, has) = (dir.path("many"), dir.path("has"));
+    for folder in 0..9 {
+        let folder = top.join(folder.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let many = (0..1000).map(|file| folder.join(file.to_string()));
+        many.for_each(|path| fs::write(&path, [7; 4097]).unwrap());
+    }
+    fs::create_dir(&has).unwrap();
+    let copied = Command::new("cp").arg("-a").arg(&top).arg(&has).status();
+    assert!(copied.unwrap().success());
+    let (sender, address) = send(&[&top], &["--scheme", "basic", "--datagram", "1000"]);
+    let done = recv(&address, "has", &has, &FORCE).end().expect(0);
+    assert!(present(&done) > 30_000_000, "{done:#?}");
+    little_was_sent(&sender.end().expect(0));
+}
+
+/// Of several files and directories at the top any may be there.
+#[test]
+fn the_first_entry_need_not_be_there() {
+    let dir = Scratch::new();
+    let (a, b, to) = (
+        dir.file("a", 1000),
+        dir.file("b", 3_000_000),
+        dir.path("to"),
+    );
+    fs::create_dir(&to).unwrap();
+    let copied = Command::new("cp").arg("-p").arg(&b).arg(&to).status();
+    assert!(copied.unwrap().success());
+    let (sender, address) = send(&[&a, &b], &[]);
+    let done = recv(&address, "r0", &to, &FORCE).end().expect(0);
+    // The first pack has all of the first file.
+    assert!(present(&done) >= 1_500_000, "{done:#?}");
+    sender.end().expect(0);
+}
+
+/// A sender that offers a set of two files to a receiver that has something, and the manifest.
+fn offering(dir: &Scratch, args: &[&str]) -> (Peer, Run, Manifest) {
+    let to = dir.path("to");
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("a"), "mine").unwrap();
+    let mut manifest = Manifest::default();
+    for name in [b"a", b"b"] {
+        manifest
+            .add(entry(TOP, name, Kind::File(4), 0o644))
+            .unwrap();
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let run = recv(&address, "r0", &to, args);
+    let mut peer = Peer::accept(&listener);
+    peer.until("hello");
+    peer.say(json!({
+        "say": "welcome", "version": 10, "session": 7, "node": 1, "name": "a", "len": 8,
+        "tops": 2, "entries": 2, "block": 1 << 20,
+        "manifest": manifest.digest().to_hex().to_string(),
+    }));
+    let need = peer.until("need");
+    assert_eq!((&need["page"], &need["pack"]), (&true.into(), &0.into()));
+    (peer, run, manifest)
+}
+
+/// A sender could go on for ever with pages of one entry each.
+#[test]
+fn a_sender_that_gives_short_pages_is_left() {
+    let dir = Scratch::new();
+    let (mut peer, run, manifest) = offering(&dir, &FORCE);
+    let mut page = Vec::new();
+    manifest.put_page(0, &mut page);
+    let (first, second) = page.split_at(page.len() / 2);
+    peer.give(first);
+    peer.until("need");
+    peer.give(second);
+    let end = run.end().expect(8);
+    assert!(end.stderr.contains("is not a fabricast"), "{}", end.stderr);
+}
+
+/// The time for the start is that for the manifest, too.
+#[test]
+fn a_sender_that_gives_no_page_is_left_in_time() {
+    let dir = Scratch::new();
+    let (peer, run, _) = offering(&dir, &["--force", "--start-timeout", "1"]);
+    let end = run.end().expect(5);
+    assert!(end.stderr.contains("--start-timeout"), "{}", end.stderr);
+    drop(peer);
+}
