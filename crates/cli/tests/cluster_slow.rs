@@ -81,3 +81,18 @@ fn nobody_is_demoted_where_all_are_about_as_slow() {
         assert_eq!(done.sent.all("demoted").count(), 0, "{rate}");
     }
 }
+
+/// On slow links the file crosses the sender's link once. The sender's own link is fast, so that
+/// only reports tell it how slow the others are, and the switch's queues are short.
+#[test]
+fn slow_links_carry_the_file_once() {
+    for (rate, len) in [("2mbit", 1_500_000), ("10mbit", 5_000_000)] {
+        let Some(cluster) = Cluster::up(3, &["--rate", rate, "--queue", "64kb"]) else {
+            return;
+        };
+        cluster.run(&["rate", "1gbit", "--host", "h1"]);
+        let done = Transfer::start(&cluster, 3, len, &[]).end(&[]);
+        assert!(done.multiple < 1.15, "{rate}: {}", done.describe());
+        assert_eq!(done.told_unicast(), [""; 0], "{rate}");
+    }
+}
