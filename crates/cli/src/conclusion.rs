@@ -1,6 +1,7 @@
 //! The end of a transfer, for `send` and `copy`: the table, the summary, the exit code.
 
 use fabricast::error::exit;
+use fabricast::text::escaped;
 use fabricast::transfer::{Part, SendFailure, SendReport, State};
 use fabricast_console::{table, units};
 use serde_json::{Value, json};
@@ -52,9 +53,9 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
         return code;
     }
     if !report.failed.is_empty() {
-        let files = report.failed.len();
         out.complain(&format!(
-            "{files} files could not be sent to all; the others were"
+            "{} of the files and directories could not be sent to all; the others were",
+            report.failed.len()
         ));
     }
     if complete < all {
@@ -88,6 +89,50 @@ fn results(out: &mut Output, report: &mut SendReport, hosts: &[Host], code: u8) 
     }
     out.result("summary", &summary(report, hosts, code));
     out.print(&describe(report, hosts));
+    for line in errors(report, hosts) {
+        out.complain_alone(&line);
+    }
+}
+
+/// What is wrong with files, receivers and hosts: a line for each, and the last lines of a host.
+fn errors(report: &SendReport, hosts: &[Host]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for failure in &report.failed {
+        lines.push(format!("not sent: {}", escaped(&failure.reason)));
+    }
+    for r in report.receivers.iter().chain(&report.refused) {
+        match &r.reason {
+            _ if r.state.is_complete() => {}
+            Some(reason) => lines.push(format!("{}: {reason}", r.receiver)),
+            None => lines.push(format!("{}: {}", r.receiver, state(r.state))),
+        }
+    }
+    if report.refused_more > 0 {
+        lines.push(format!("{} more were refused", report.refused_more));
+    }
+    for host in hosts {
+        lines.extend(
+            host.reason
+                .iter()
+                .map(|why| format!("{}: {why}", host.host)),
+        );
+        if host.reason.is_some() {
+            lines.extend(host.lines.iter().map(|line| format!("    | {line}")));
+        }
+    }
+    lines
+}
+
+/// A state in the table.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Verified => "verified",
+        State::Received => "received",
+        State::Failed => "FAILED",
+        State::Lost => "LOST",
+        State::Dropped => "DROPPED",
+        State::Refused => "REFUSED",
+    }
 }
 
 fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
@@ -132,17 +177,9 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         .iter()
         .chain(&report.refused)
         .map(|r| {
-            let state = match r.state {
-                State::Verified => "verified",
-                State::Received => "received",
-                State::Failed => "FAILED",
-                State::Lost => "LOST",
-                State::Dropped => "DROPPED",
-                State::Refused => "REFUSED",
-            };
             vec![
                 r.receiver.clone(),
-                state.into(),
+                state(r.state).into(),
                 match r.part {
                     Part::Whole => r.reach.into(),
                     Part::Late => format!("{}, late", r.reach),

@@ -8,6 +8,7 @@ mod failures;
 mod holdings;
 mod receiving;
 mod record;
+mod twins;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,6 +30,7 @@ use serde_json::json;
 use self::failures::Failures;
 use self::receiving::Receiving;
 use self::record::{Record, Retention, Wants};
+use self::twins::Twins;
 use crate::args;
 use crate::background::Told;
 use crate::hook::{Hooks, Job, Outcome};
@@ -80,6 +82,7 @@ fn follow(args: &args::Recv, interrupt: Arc<AtomicBool>, out: &mut Output) -> Re
         is_away: false,
         failures: Failures::default(),
         too_long: BTreeSet::new(),
+        twins: Twins::default(),
     };
     if let Some(server) = &metrics_server {
         out.event(&json!({"event": "metrics", "address": server.address.to_string()}));
@@ -144,6 +147,7 @@ struct Following {
     failures: Failures,
     /// Digests of the entries that are longer than the user allows. The user was told of these.
     too_long: BTreeSet<String>,
+    twins: Twins,
 }
 
 impl Following {
@@ -261,7 +265,7 @@ impl Following {
             let is_other = looked.elapsed() > self.look && {
                 looked = Instant::now();
                 // Somebody may have removed an entry.
-                open.record.wants(&catalogue, self.retention).wanted != lacking
+                self.wants(open, &catalogue).wanted != lacking
             };
             if has_ended || is_other {
                 lacking = self.look(open, &catalogue, out);
@@ -273,6 +277,10 @@ impl Following {
                 None => {}
                 Some(Heard::Catalogue(another)) => {
                     catalogue = another;
+                    match self.twins.find(&open.folder, &catalogue) {
+                        Ok(told) => told.into_iter().for_each(|text| notice(text, out)),
+                        Err(e) => notice(e.to_string(), out),
+                    }
                     open.record.forget(&catalogue, &open.coming());
                     lacking = self.look(open, &catalogue, out);
                     self.say(feed, open, &catalogue, &lacking)?;
@@ -314,6 +322,13 @@ impl Following {
         Ok(open)
     }
 
+    /// What has to come of the catalogue, but for what has one name here.
+    fn wants(&self, open: &mut Open, catalogue: &Catalogue) -> Wants {
+        let mut wants = open.record.wants(catalogue, self.retention);
+        self.twins.remove_from(&mut wants.wanted);
+        wants
+    }
+
     /// Finds out what of the catalogue is not here, by numbers, and tells that.
     fn look(&mut self, open: &mut Open, catalogue: &Catalogue, out: &mut Output) -> BTreeSet<u32> {
         let entry = |number: &u32| &catalogue.entries[*number as usize];
@@ -321,7 +336,7 @@ impl Following {
         let Wants {
             wanted: lacking,
             too_long,
-        } = open.record.wants(catalogue, self.retention);
+        } = self.wants(open, catalogue);
         for entry in too_long.iter().map(entry) {
             if !self.too_long.contains(&entry.digest) {
                 let text = format!(

@@ -22,6 +22,8 @@ pub struct Output {
     to_stderr: bool,
     json: bool,
     quiet: bool,
+    /// Whether people read errors and nothing else.
+    errors_alone: bool,
     /// The transfer that is told of, if there are several.
     about: Option<u64>,
     /// The progress bar of each transfer.
@@ -39,6 +41,7 @@ impl Output {
             to_stderr: false,
             json: net.json,
             quiet: net.quiet || net.json,
+            errors_alone: net.quiet && !net.json,
             about: None,
             bars: BTreeMap::new(),
             screen: MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10)),
@@ -139,6 +142,14 @@ impl Output {
     /// Prints for people what is wrong, to standard error, also if they want to read nothing else.
     pub fn complain(&self, text: &str) {
         self.to_terminal(&format!("fabricast: {}{text}", self.prefix()));
+    }
+
+    /// Prints for people what is wrong with a part of the result, if they read errors and nothing
+    /// else. Otherwise the result says so.
+    pub fn complain_alone(&self, text: &str) {
+        if self.errors_alone {
+            self.complain(text);
+        }
     }
 
     /// Prints a result for people, to standard output.

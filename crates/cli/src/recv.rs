@@ -86,7 +86,7 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             }
             if let Some(first) = report.failed.first() {
                 out.complain(&format!(
-                    "{} of the sender's files are not here, such as {}",
+                    "{} of the sender's files and directories are not here as a whole, such as {}",
                     report.failed.len(),
                     escaped(&first.path)
                 ));

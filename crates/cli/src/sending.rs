@@ -127,13 +127,13 @@ pub fn dry_run(
         Ok(transfer::Source::Stream { input, name }) => SourceSet::stream(input, name),
         Err(error) => Err(error),
     };
+    for text in notices {
+        out.say(&format!("note: {text}"));
+    }
     let set = match set {
         Ok(set) => set,
         Err(error) => return out.error(&error),
     };
-    for text in notices {
-        out.say(&format!("note: {text}"));
-    }
     for (number, entry) in set.manifest().entries().iter().enumerate() {
         let path = set.path(number as u32);
         let (kind, len) = match &entry.kind {

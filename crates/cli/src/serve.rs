@@ -12,7 +12,7 @@ mod running;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -564,18 +564,25 @@ fn follower_event(event: &Event, out: &mut Output) {
             }));
             out.say(&format!("+ {name} ({}) follows", address.ip()));
         }
-        Event::Refused { address, reason } => refused(*address, &with_options(reason), out),
+        Event::Refused {
+            address,
+            reason,
+            untold,
+        } => {
+            let (host, reason) = (address.ip().to_string(), with_options(reason));
+            out.event(&json!({
+                "event": "refused", "receiver": host, "address": address.to_string(),
+                "by": "sender", "reason": reason, "untold": untold,
+            }));
+            let more = match untold {
+                0 => String::new(),
+                n => format!(" ({n} more were refused before)"),
+            };
+            out.say(&format!("! {host} was refused: {reason}{more}"));
+        }
         Event::Gone { name, reason, .. } => {
             out.event(&json!({"event": "unfollowed", "follower": name, "reason": reason}));
             out.say(&format!("- {name} is gone: {reason}"));
         }
     }
-}
-
-fn refused(address: SocketAddr, reason: &str, out: &mut Output) {
-    out.event(&json!({
-        "event": "refused", "receiver": address.ip().to_string(),
-        "address": address.to_string(), "by": "sender", "reason": reason,
-    }));
-    out.say(&format!("! {} was refused: {reason}", address.ip()));
 }

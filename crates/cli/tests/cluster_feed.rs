@@ -49,8 +49,8 @@ fn end(sender: Run, runs: Vec<(String, Run)>, feed: &Path, dir: &Scratch, names:
     sender.end().expect(0);
 }
 
-/// Four hosts follow a feed on a network that loses datagrams. What they all lack, the feed sends
-/// once. The feed sends to a follower that comes later what that one lacks, and to no other.
+/// Four hosts follow a feed on a network that loses datagrams. The feed sends what all of them lack
+/// once, and what only a later follower lacks to that follower alone.
 #[test]
 fn a_feed_sends_once_to_all_that_lack_it() {
     let Some(cluster) = Cluster::up(4, &["--rate", "200mbit"]) else {

@@ -7,14 +7,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
 use common::feed::{
     HandMade, contents, described_entry, ends, feed_in, follow, publish, serve, serve_by,
     until_all, until_entry,
 };
 use common::tree::send;
-use common::{Run, Scratch};
+use common::{Run, Scratch, bound_by_permissions};
 use fabricast::feed::Entry;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -195,17 +194,7 @@ fn an_entry_that_cannot_be_read_is_named_and_goes_later() {
         fs::set_permissions(feed.join("d/secret"), mode).unwrap();
     };
     mode(0o000);
-    let program = env!("CARGO_BIN_EXE_fabricast");
-    // Root may read any file, but for its capabilities.
-    let command = if rustix::process::geteuid().is_root() {
-        let mut command = Command::new("setpriv");
-        let less = "--bounding-set=-dac_override,-dac_read_search";
-        command.args(["--inh-caps=-all", less, program]);
-        command
-    } else {
-        Command::new(program)
-    };
-    let (mut sender, address) = serve_by(command, &feed, "0", &[]);
+    let (mut sender, address) = serve_by(bound_by_permissions(), &feed, "0", &[]);
     let mut run = follow(&address, &dir.path("to"), &[]);
     sender.until("notice", |e| {
         let text = e["text"].as_str().unwrap();

@@ -3,9 +3,13 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
-use common::{AT_ONCE, Run, Scratch, receiver, same, sender};
+use common::hosts::Hosts;
+use common::tree::{recv, send_by};
+use common::{AT_ONCE, Run, Scratch, bound_by_permissions, receiver, same, sender};
+use serde_json::Value;
 
 #[test]
 fn what_is_no_file_is_refused_at_once() {
@@ -293,4 +297,117 @@ fn what_cannot_be_read_is_named_at_once() {
     let told = String::from_utf8(end.stderr).unwrap();
     assert_eq!(end.status.code(), Some(1), "{told}");
     assert!(told.contains("secret cannot be read"), "{told}");
+}
+
+/// A directory that the sender may not read is named, and the others go on. At a receiver that
+/// deletes what is not sent, what it holds stays.
+#[test]
+fn a_directory_that_cannot_be_read_fails_by_name() {
+    let dir = Scratch::new();
+    let (set, to) = (dir.path("set"), dir.path("to"));
+    // One whose names cannot be read, and one of whose entries nothing can be read.
+    let closed = [("closed", 0o000), ("odd", 0o444)];
+    for (name, _) in closed {
+        std::fs::create_dir_all(set.join(name)).unwrap();
+        std::fs::create_dir_all(to.join("set").join(name)).unwrap();
+        std::fs::write(set.join(name).join("secret"), "secret").unwrap();
+        std::fs::write(to.join("set").join(name).join("mine"), "mine").unwrap();
+    }
+    std::fs::write(set.join("file"), "file").unwrap();
+    std::fs::write(to.join("set/gone"), "gone").unwrap();
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (name, closed) in closed {
+        mode(&set.join(name), closed);
+    }
+    let args = ["--min-receivers", "2"];
+    let (sender, address) = send_by(bound_by_permissions(), &[&set], &args);
+    let run = recv(&address, "r0", &to, &["--force", "--delete"]);
+    let discards = ["recv", "--json", "--discard", "--from", &address];
+    let end = Run::start(discards).end().expect(10);
+    assert_eq!(end.one("done")["failed"].as_array().unwrap().len(), 2);
+    run.end().expect(10);
+    let end = sender.end().expect(10);
+    // An ordinary user receives it again, though the directories are closed here, too, by now.
+    let (sender, address) = send_by(bound_by_permissions(), &[&set], &[]);
+    let mut again = bound_by_permissions();
+    again.args(["recv", "--quiet", "--force", "--from", &address, "--dir"]);
+    let again = again.arg(&to).output().unwrap();
+    assert_eq!(again.status.code(), Some(10), "{again:?}");
+    sender.end().expect(10);
+    for (name, _) in closed {
+        let text = format!("set/{name} cannot be read");
+        let says = |e: &&Value| e["text"].as_str().unwrap().contains(&text);
+        assert_eq!(end.all("notice").filter(says).count(), 1, "{end:?}");
+        let failed = |e: &&Value| e["path"].as_str().unwrap().ends_with(name);
+        assert_eq!(end.all("file_failed").filter(failed).count(), 1, "{end:?}");
+        mode(&to.join("set").join(name), 0o700);
+        assert!(to.join("set").join(name).join("mine").exists());
+        assert!(!to.join("set").join(name).join("secret").exists());
+    }
+    assert_eq!(std::fs::read(to.join("set/file")).unwrap(), b"file");
+    assert!(!to.join("set/gone").exists());
+
+    // Alone it is an error, and beside another source it is not.
+    for (others, code) in [(None, 1), (Some(set.join("file")), 0)] {
+        let mut command = bound_by_permissions();
+        command.arg("send").arg(set.join("closed")).args(others);
+        let end = command.arg("--dry-run").output().unwrap();
+        let told = String::from_utf8(end.stderr).unwrap();
+        assert_eq!(end.status.code(), Some(code), "{told}");
+        assert!(told.contains("closed cannot be read"), "{told}");
+    }
+    for (name, _) in closed {
+        mode(&set.join(name), 0o700);
+    }
+}
+
+/// With `--quiet` a copy that goes well prints nothing. One that does not prints which hosts lack
+/// the files, and which files were not sent, and why.
+#[test]
+fn a_quiet_copy_prints_errors_alone() {
+    let hosts = Hosts::new(&["a", "b"]);
+    let source = hosts.dir.file("source", 100_000);
+    let quietly = |args: &[&str]| {
+        let args = [&["--quiet", "--force"], args].concat();
+        hosts.command(&source, "a,b:", &args).output().unwrap()
+    };
+    let end = quietly(&[]);
+    let told = String::from_utf8(end.stderr).unwrap();
+    assert_eq!((end.status.code(), &*told), (Some(0), ""));
+    assert!(end.stdout.is_empty());
+    hosts.behave("b", "echo 'no route' >&2; exit 255");
+    for (args, code) in [(&[][..], 4), (&["--min-receivers", "2"], 3)] {
+        let end = quietly(args);
+        let told = String::from_utf8(end.stderr).unwrap();
+        assert_eq!(end.status.code(), Some(code), "{told}");
+        assert!(end.stdout.is_empty());
+        let lines: Vec<&str> = told.lines().collect();
+        let all = lines.iter().all(|line| line.starts_with("fabricast: "));
+        assert!(all, "{told}");
+        let of_b = "fabricast: b: its launcher ended with exit code 255";
+        let first = lines.iter().position(|line| *line == of_b).expect(&told);
+        assert_eq!(lines[first + 1], "fabricast:     | no route", "{told}");
+        // The sender gives up for want of receivers, and then the one that came fails, too.
+        assert_eq!(told.contains("fabricast: a: "), code == 3, "{told}");
+    }
+    let mut command = bound_by_permissions();
+    let secret = hosts.dir.file("secret", 1);
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
+    command.arg("copy").args([&source, &secret]).arg("a:");
+    let launch = format!("{} {{host}}", hosts.dir.path("launch").display());
+    command.args(["--quiet", "--force", "--interface", "127.0.0.1"]);
+    command.args(["--launch", &launch, "--remote-fabricast"]);
+    let end = command
+        .arg(env!("CARGO_BIN_EXE_fabricast"))
+        .output()
+        .unwrap();
+    let told = String::from_utf8(end.stderr).unwrap();
+    assert_eq!(end.status.code(), Some(10), "{told}");
+    assert!(
+        told.contains("not sent: ") && told.contains("secret"),
+        "{told}"
+    );
+    hosts.expect_none_left();
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use fabricast::error::Error;
 use fabricast::object::manifest::{Entry, Kind, Manifest, TOP};
 use fabricast::object::pack::Piece;
-use fabricast::object::{Destination, Tree};
+use fabricast::object::{Destination, Tree, folded_names};
 
 /// An exFAT file system in a file, mounted on a directory until this value is dropped.
 struct Exfat {
@@ -170,6 +170,20 @@ fn names_that_are_one_here_are_refused_and_other_spellings_are_not_surplus() {
     two_names_that_are_one_here_are_refused_before_anything_is_replaced(&exfat.root.join("to"));
     another_spelling_of_what_is_there_is_replaced_and_not_deleted(&exfat.root.join("replaced"));
     a_set_without_such_names_is_received(&exfat.root.join("new"));
+    names_of_a_list_that_are_one_here_are_found(&exfat.root);
+}
+
+fn names_of_a_list_that_are_one_here_are_found(root: &Path) {
+    let before = names(root);
+    let names_of = |names: &[&str]| folded_names(root, names).unwrap();
+    let mut found = names_of(&["A", "b", "c", "B", "a", "ä"]);
+    found.sort();
+    assert_eq!(found, [[0, 4], [1, 3]]);
+    assert!(names_of(&["A", "b", "c"]).is_empty());
+    assert_eq!(names(root), before);
+    // Where they are two, nothing is found.
+    let two = folded_names(&std::env::temp_dir(), &["A", "a"]).unwrap();
+    assert!(two.is_empty(), "{two:?}");
 }
 
 fn two_names_that_are_one_here_are_refused_before_anything_is_replaced(to: &Path) {

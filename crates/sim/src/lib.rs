@@ -29,7 +29,7 @@ mod words;
 pub mod workload;
 
 pub use baseline::Baseline;
-pub use cluster::{Cluster, Failure, Outcome, View, group_id};
+pub use cluster::{Cluster, Failure, Outcome, Tried, View, group_id};
 pub use measure::{Timing, measure};
 pub use scenario::Scenario;
 pub use soak::{

@@ -20,8 +20,8 @@ const AT_ONCE: f64 = 0.0045;
 #[derive(Debug)]
 pub(crate) struct ShareJudge {
     world: Rc<World>,
-    hosts: Vec<Sent>,
-    streams: Vec<Share>,
+    hosts: Vec<HostSent>,
+    streams: Vec<StreamSent>,
     /// For two streams of a host, the first after the other, that have both had something to send
     /// since then: the least and the largest of what the first has sent by weight less what the
     /// other has.
@@ -33,7 +33,7 @@ pub(crate) struct ShareJudge {
 
 /// What a host has sent.
 #[derive(Debug)]
-struct Sent {
+struct HostSent {
     /// Bytes per second.
     rate: f64,
     /// The largest rate so far.
@@ -45,7 +45,7 @@ struct Sent {
 
 /// What a stream has sent.
 #[derive(Debug)]
-struct Share {
+struct StreamSent {
     root: usize,
     group: GroupId,
     weight: f64,
@@ -63,13 +63,13 @@ impl ShareJudge {
         world: Rc<World>,
     ) -> Option<ShareJudge> {
         let rate = scenario.rate.filter(|_| scenario.delays(0).is_none())? as f64;
-        let sent = |_| Sent {
+        let sent = |_| HostSent {
             rate,
             rate_max: rate,
             ahead: 0.0,
             at: 0,
         };
-        let streams = scenario.streams.iter().map(|plan| Share {
+        let streams = scenario.streams.iter().map(|plan| StreamSent {
             root: plan.root,
             group: group(plan.group),
             weight: f64::from(plan.weight),
@@ -159,7 +159,7 @@ impl ShareJudge {
     }
 }
 
-impl Sent {
+impl HostSent {
     fn passes(&mut self, now: u64) {
         let passed = (now - self.at) as f64 / 1e9 * self.rate;
         (self.ahead, self.at) = ((self.ahead - passed).max(0.0), now);

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fabricast::proto::Time;
 
-use crate::cluster::{self, Cluster, Failure};
+use crate::cluster::{self, Cluster, Failure, Tried};
 use crate::ibrmp::{FileExperiment, FileResult, transfer_files};
 use crate::parallel;
 use crate::scenario::Scenario;
@@ -196,6 +196,8 @@ pub struct SoakReport {
     pub events: u64,
     /// Failed runs, by seed.
     pub failures: Vec<Verdict>,
+    /// What receivers of streams have tried in runs without a failure, each counted once.
+    pub tried: Tried,
     /// Exclusive or of all traces' hashes. It is equal when the same seeds run, in whatever order,
     /// and every transition is the same.
     pub traces: u64,
@@ -215,10 +217,13 @@ impl fmt::Display for SoakReport {
         }
         write!(
             f,
-            "{} seeds, {} failed; {} events; traces {:016x}",
+            "{} seeds, {} failed; {} events; {} joins, {} leaves, {} declines; traces {:016x}",
             self.seeds,
             self.failures.len(),
             self.events,
+            self.tried.joins,
+            self.tried.leaves,
+            self.tried.declines,
             self.traces
         )
     }
@@ -289,6 +294,9 @@ pub fn soak(
         report.seeds += 1;
         report.traces ^= verdict.hash;
         report.events += verdict.events * if verdict.result.is_ok() { 2 } else { 1 };
+        if let Ok(Passed::Cluster(outcome)) = &verdict.result {
+            report.tried += outcome.tried;
+        }
         let go_on = progress(&verdict, report.seeds);
         if verdict.result.is_err() {
             report.failures.push(verdict);

@@ -39,6 +39,12 @@ fn seeds_are_good_when_receivers_join_and_leave() {
     let report = soak(Network::Joined, 0, 300, 4, &mut |_, _| true);
     assert_eq!(report.seeds, 300);
     assert!(report.is_clean(), "{report}");
+    // It says what it has tried.
+    let tried = report.tried;
+    let least = tried.joins.min(tried.leaves).min(tried.declines);
+    assert!(least >= 100, "{report}");
+    let joins = format!("; {} joins, ", tried.joins);
+    assert!(report.to_string().contains(&joins), "{report}");
 }
 
 /// Streams of a host share its fixed rate by their weights, whatever pauses and losses there are,

@@ -56,6 +56,18 @@ pub fn may_mount() -> bool {
     may
 }
 
+/// The command, started so that the permissions of files bind it also where this user is root.
+pub fn bound_by_permissions() -> Command {
+    let program = env!("CARGO_BIN_EXE_fabricast");
+    if !rustix::process::geteuid().is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    let less = "--bounding-set=-dac_override,-dac_read_search";
+    command.args(["--inh-caps=-all", less, program]);
+    command
+}
+
 /// A directory that is removed when the test ends.
 pub struct Scratch(PathBuf);
 

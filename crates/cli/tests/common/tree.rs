@@ -3,11 +3,17 @@
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::{Run, Scratch};
 
 /// A sender of these sources on the loopback, and its address.
 pub fn send(sources: &[&Path], args: &[&str]) -> (Run, String) {
+    send_by(Command::new(env!("CARGO_BIN_EXE_fabricast")), sources, args)
+}
+
+/// Like [`send`], by a command to which the arguments are added.
+pub fn send_by(mut command: Command, sources: &[&Path], args: &[&str]) -> (Run, String) {
     let sources = sources.iter().map(|s| s.to_str().unwrap());
     let fixed = ["--json", "--port", "0", "--interface", "127.0.0.1"];
     let quiet = ["--no-announce"];
@@ -18,7 +24,8 @@ pub fn send(sources: &[&Path], args: &[&str]) -> (Run, String) {
         .chain(quiet)
         .chain(args.iter().copied())
         .collect();
-    let mut run = Run::start(all);
+    command.args(all);
+    let mut run = Run::spawn(command);
     let listening = run.until("listening", |_| true);
     let address = listening["address"].as_str().unwrap().to_owned();
     (run, address)

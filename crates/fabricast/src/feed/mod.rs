@@ -25,6 +25,7 @@ mod follower;
 mod line;
 mod message;
 mod publication;
+mod refusals;
 mod server;
 #[cfg(test)]
 mod tests;

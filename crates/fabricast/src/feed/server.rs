@@ -14,6 +14,7 @@ use super::catalogue::{Catalogue, add_runs, runs};
 use super::line::{Line, framed};
 use super::message::{PART, Publication, RUNS_MAX, ToFeed, ToFollower};
 use super::publication::AT_ONCE_MAX;
+use super::refusals::Refusals;
 use crate::bootstrap::frame::{self, TO_SENDER};
 use crate::bootstrap::message::{Greeting, VERSION};
 use crate::bootstrap::{Acceptor, Incoming, Pending};
@@ -55,12 +56,14 @@ pub enum Event {
         /// Its address.
         address: SocketAddr,
     },
-    /// A client was refused.
+    /// A client was refused. Only so many are told of in an hour, and a host once for each reason.
     Refused {
         /// Its address.
         address: SocketAddr,
         /// Why.
         reason: String,
+        /// Number of refusals since the last event of this kind that were not told of.
+        untold: u64,
     },
     /// A follower's connection is over.
     Gone {
@@ -209,6 +212,7 @@ pub struct FeedServer {
     catalogue: Catalogue,
     /// The catalogue in frames.
     frames: Vec<Arc<[u8]>>,
+    refusals: Refusals,
     /// Number of the last transfer.
     transfer: u64,
 }
@@ -245,6 +249,7 @@ impl FeedServer {
             wording: net.wording,
             catalogue: Catalogue::default(),
             frames: Vec::new(),
+            refusals: Refusals::default(),
             // What followers say of an earlier run of the feed means no transfer of this one.
             transfer: net::random()? << 32,
         })
@@ -532,10 +537,12 @@ impl FeedServer {
     fn refuse(&mut self, key: u64, reason: String, events: &mut Vec<Event>) {
         let reason = (self.wording)(&reason);
         if let Some(peer) = self.peers.get_mut(&key) {
-            events.push(Event::Refused {
+            let refusal = self.refusals.add(peer.host, &reason, Instant::now());
+            events.extend(refusal.map(|untold| Event::Refused {
                 address: peer.address,
                 reason: reason.clone(),
-            });
+                untold,
+            }));
             peer.line.put(framed(&ToFollower::Refused { reason }));
             peer.state = State::Closing(Instant::now());
         }

@@ -314,6 +314,19 @@ fn clients_that_make_no_sense_are_closed() {
         let heard = client.join().unwrap();
         assert!(String::from_utf8_lossy(&heard).contains(reason));
     }
+    // A host that comes again and again is told of once for each reason.
+    let old = message(json!({"say": "follow", "version": VERSION + 2, "name": "r"}));
+    let (mut told, mut refused) = (0, 0);
+    for _ in 0..3 {
+        let client = client(&server, vec![old.clone()]);
+        serve_until(&mut server, |_, events| {
+            told += events.len();
+            client.is_finished()
+        });
+        let heard = client.join().unwrap();
+        refused += usize::from(String::from_utf8_lossy(&heard).contains("same version"));
+    }
+    assert_eq!((told, refused), (1, 3));
     // One follower of this address is admitted, and no more.
     let stays = TcpStream::connect(server.address()).unwrap();
     (&stays).write_all(&follow()).unwrap();

@@ -46,6 +46,7 @@ impl Discard {
             let most = match entry.map(|entry| &entry.kind) {
                 Some(Kind::File(len)) => *len,
                 Some(Kind::Stream) => u64::MAX,
+                Some(Kind::Directory) if matches!(piece, Piece::Failed { .. }) => 0,
                 _ => return Err(absurd("bytes of a file that it has not announced")),
             };
             if matches!(piece, Piece::Failed { .. }) {

@@ -149,8 +149,8 @@ pub use source_set::{Selection, SourceFile, SourceSet, Unopened};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
 pub use tree::{
-    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, Received, Tree, UnprovenFile, is_kept,
-    remove_leftovers,
+    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, Received, Tree, UnprovenFile,
+    folded_names, is_kept, remove_leftovers,
 };
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.

@@ -12,6 +12,7 @@ use std::thread;
 use super::manifest::Kind;
 use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
 use super::source_set::{SourceFile, SourceSet};
+use crate::text::shown;
 use crate::waker::Waker;
 
 /// Packs that are read before they are asked for.
@@ -143,8 +144,15 @@ impl Reading<'_> {
 
     fn files(&mut self) -> Option<()> {
         for (file, entry) in self.set.manifest().entries().iter().enumerate() {
-            if let Kind::File(len) = entry.kind {
-                self.file(file as u32, len)?;
+            let number = file as u32;
+            match entry.kind {
+                Kind::File(len) => self.file(number, len)?,
+                _ if self.set.is_closed(number) => {
+                    self.start = (self.pieces.len(), self.end);
+                    let path = shown(&self.set.path(number));
+                    self.fail(number, format!("the directory {path} cannot be read"))?;
+                }
+                _ => {}
             }
         }
         self.flush()?;

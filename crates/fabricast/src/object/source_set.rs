@@ -53,8 +53,11 @@ impl From<Unopened> for String {
     }
 }
 
-/// Most files that cannot be read whose names the user is told at once.
+/// Most files and directories that cannot be read whose names the user is told at once.
 const UNREADABLE_TOLD: usize = 10;
+
+/// The permissions of a file that its owner, its group and all others may read.
+const READ_ALL: u16 = 0o444;
 
 /// The files and directories that are sent, or a stream.
 pub struct SourceSet {
@@ -65,6 +68,8 @@ pub struct SourceSet {
     versions: Vec<Option<Version>>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
+    /// Directories that this process may not read: what they hold is not in the set.
+    closed: BTreeSet<u32>,
     sampled: Mutex<Sampled>,
     stream: Option<Stream>,
 }
@@ -107,9 +112,9 @@ fn random_key() -> Result<[u8; 32], Error> {
 }
 
 impl SourceSet {
-    /// Lists `sources` and what lies below them, as far as `selection` says. A
-    /// symbolic link among `sources` is followed, others are sent as links. `tell` gets messages
-    /// for the user.
+    /// Lists `sources` and what lies below them, as far as `selection` says. A symbolic link among
+    /// `sources` is followed, others are sent as links. A directory that this process may not read
+    /// is listed without what it holds. `tell` gets messages for the user.
     pub fn list(
         sources: &[PathBuf],
         selection: &Selection,
@@ -141,6 +146,7 @@ impl SourceSet {
             tops,
             versions: listing.versions,
             starts: listing.starts,
+            closed: listing.closed,
             stream: None,
         })
     }
@@ -168,6 +174,7 @@ impl SourceSet {
             tops: vec![(0, PathBuf::from("standard input"))],
             versions: vec![None],
             starts: vec![0],
+            closed: BTreeSet::new(),
             sampled: Mutex::new(Sampled {
                 challenge: Challenge::of_stream(random_key()?),
                 samples: Vec::new(),
@@ -257,40 +264,80 @@ impl SourceSet {
         }
     }
 
-    /// Paths of files that this process may not read.
-    pub fn unreadable(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = (0..).zip(self.manifest.entries());
-        let files = entries.filter(|(_, entry)| matches!(entry.kind, Kind::File(_)));
-        let paths = files.map(|(number, _)| self.path(number));
-        // With the rights that count when a file is opened, capabilities among them.
-        let access =
-            |path: &PathBuf| sys::accessat(sys::CWD, path, Access::READ_OK, sys::AtFlags::EACCESS);
-        paths.filter(move |path| access(path) == Err(Errno::ACCESS))
+    /// Whether this process may not read a directory, so that what it holds is not in the set.
+    pub(super) fn is_closed(&self, directory: u32) -> bool {
+        self.closed.contains(&directory)
     }
 
-    /// Tells of files that this process may not read, and that nobody gets for that reason.
+    /// Paths of files and directories that this process may not read. The system is not asked about
+    /// files that everybody may read by their listed modes. Such a file can still fail when it is
+    /// opened: by an access control list, by a security module, at a server that believes no root,
+    /// or since its mode has changed.
+    pub fn unreadable(&self) -> impl Iterator<Item = PathBuf> {
+        self.unreadable_entries().map(|number| self.path(number))
+    }
+
+    fn unreadable_entries(&self) -> impl Iterator<Item = u32> {
+        // With the rights that count when a file is opened, capabilities among them.
+        self.unreadable_by(|path: &Path| {
+            sys::accessat(sys::CWD, path, Access::READ_OK, sys::AtFlags::EACCESS)
+        })
+    }
+
+    /// Numbers of the entries that this process may not read. `access`: whether it may read a file.
+    fn unreadable_by(
+        &self,
+        access: impl Fn(&Path) -> Result<(), Errno>,
+    ) -> impl Iterator<Item = u32> {
+        let entries = (0..).zip(self.manifest.entries());
+        let unreadable = entries.filter(move |(number, entry)| match entry.kind {
+            Kind::File(_) if entry.mode & READ_ALL == READ_ALL => false,
+            Kind::File(_) => access(&self.path(*number)) == Err(Errno::ACCESS),
+            _ => self.is_closed(*number),
+        });
+        unreadable.map(|(number, _)| number)
+    }
+
+    /// Tells of files and directories that this process may not read ([`SourceSet::unreadable`]).
+    /// Nobody gets such a file, nor what such a directory holds.
     ///
     /// # Errors
-    /// It may read none of the files.
+    /// It may read none of the files; or there are none, and it may read none of the sources.
     pub fn check_readable(&self, tell: &mut dyn FnMut(String)) -> Result<(), Error> {
-        let mut count = 0;
-        for path in self.unreadable() {
+        let (mut count, mut files) = (0, 0);
+        for number in self.unreadable_entries() {
             count += 1;
+            let is_closed = self.is_closed(number);
+            files += usize::from(!is_closed);
             if count <= UNREADABLE_TOLD {
-                tell(format!("{} cannot be read, and is not sent", shown(&path)));
+                let path = self.path(number);
+                let what = if is_closed { "what it holds" } else { "it" };
+                tell(format!(
+                    "{} cannot be read, and {what} is not sent",
+                    shown(&path)
+                ));
             }
         }
         if count > UNREADABLE_TOLD {
             let more = count - UNREADABLE_TOLD;
             tell(format!(
-                "{more} more files cannot be read, and are not sent"
+                "{more} more files and directories cannot be read, and are not sent"
             ));
         }
-        match count {
-            0 => Ok(()),
-            _ if count < self.manifest.files() => Ok(()),
-            _ => Err(Error::io("reading the files", Errno::ACCESS)),
+        let is_left = match self.manifest.files() {
+            0 => self.tops.iter().any(|(top, _)| !self.is_closed(*top)),
+            all => files < all,
+        };
+        match is_left || count == 0 {
+            true => Ok(()),
+            false => Err(Error::io("reading the sources", Errno::ACCESS)),
         }
+    }
+
+    /// Whether the set has files, and all of them are among the entries `failed`.
+    pub fn is_lost(&self, failed: &BTreeSet<u32>) -> bool {
+        let files = failed.len() - failed.intersection(&self.closed).count();
+        files > 0 && files >= self.manifest.files()
     }
 
     /// The path of an entry.
@@ -312,13 +359,15 @@ impl SourceSet {
         path
     }
 
-    /// The piece that says that a file cannot be read any more.
+    /// The piece that says that a file cannot be read any more, or that this process may not read a
+    /// directory.
     pub fn failure(&self, file: u32) -> Piece {
         let name = String::from_utf8_lossy(&self.manifest.entries()[file as usize].name);
-        Piece::Failed {
-            file,
-            reason: format!("the sender cannot read {name} any more, or it changed"),
-        }
+        let reason = match self.is_closed(file) {
+            true => format!("the sender may not read the directory {name}"),
+            false => format!("the sender cannot read {name} any more, or it changed"),
+        };
+        Piece::Failed { file, reason }
     }
 
     /// Opens a file as it was listed. The error says why that cannot be done, by name.
@@ -470,7 +519,8 @@ impl SourceFile {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
     use crate::object::testing::{scratch, set_of};
@@ -540,6 +590,28 @@ mod tests {
                 .unwrap();
             assert!(error.to_string().contains(why), "{error}");
         }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A set may have 100 000 files: only those that not everybody may read are asked about.
+    #[test]
+    fn the_system_is_asked_about_files_that_not_everybody_may_read() {
+        let dir = scratch();
+        for mode in [0o444, 0o755, 0o640, 0o604, 0o244, 0o000] {
+            let path = dir.join(format!("{mode:03o}"));
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        }
+        let set = set_of(std::slice::from_ref(&dir));
+        let asked = Mutex::new(Vec::new());
+        let refused = set.unreadable_by(|path| {
+            asked.lock().unwrap().push(path.to_owned());
+            Err(Errno::ACCESS)
+        });
+        let refused: Vec<PathBuf> = refused.map(|number| set.path(number)).collect();
+        let expected = ["000", "244", "604", "640"].map(|name| dir.join(name));
+        assert_eq!(refused, expected);
+        assert_eq!(*asked.lock().unwrap(), expected);
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -218,3 +218,19 @@ pub fn prepare(
     check_space(&path, target.to_take(len), options.reserve)?;
     Ok((target, kept, path))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a sender may do that the user has named, and one that was found may not, hangs on this.
+    #[test]
+    fn a_sender_that_was_found_is_not_trusted() {
+        let options = RecvOptions {
+            privileged: true,
+            ..RecvOptions::new("to")
+        };
+        assert!(destination(&options, true).is_tame);
+        assert!(!destination(&options, false).is_tame);
+    }
+}

@@ -187,7 +187,7 @@ impl<'a> IbrmpSender<'a> {
                 if !self.failed_files.insert(file) {
                     return Ok(());
                 }
-                if self.failed_files.len() == self.set.manifest().files() {
+                if self.set.is_lost(&self.failed_files) {
                     let text = format!("{reason}; nobody has received it");
                     return Err(Error::SourceChanged(text));
                 }
@@ -534,4 +534,32 @@ pub fn open(
         admits_late: options.late == Late::Admit,
     };
     Ok((files, plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SharedRate;
+    use crate::object::testing::{scratch, set_of};
+
+    /// P3's protocol paces each transfer by itself, so a rate that others share cannot hold for it.
+    #[test]
+    fn p3s_protocol_refuses_a_shared_rate() {
+        let dir = scratch();
+        std::fs::write(dir.join("f"), "bytes").unwrap();
+        let set = set_of(&[dir.join("f")]);
+        let options = |scheme: &str, shared_rate| SendOptions {
+            scheme: scheme.into(),
+            shared_rate,
+            ..SendOptions::default()
+        };
+        let chosen = |scheme, shared| is_chosen(&options(scheme, shared), &set);
+        let shared = || Some(SharedRate::new(1_000_000));
+        assert_eq!(chosen(ibrmp::NAME, None).ok(), Some(true));
+        assert_eq!(chosen("auto", shared()).ok(), Some(false));
+        let refused = chosen(ibrmp::NAME, shared()).unwrap_err();
+        assert_eq!(refused.exit_code(), exit::USAGE);
+        assert!(refused.to_string().contains("share no rate"), "{refused}");
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

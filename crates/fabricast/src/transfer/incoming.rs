@@ -72,7 +72,14 @@ impl Store {
         let fits = |m: &Vec<u8>| (len..=2 * len).contains(&m.capacity());
         let at = spare.iter().rposition(fits);
         let Some(at) = at else {
-            return vec![0; len];
+            // Packs differ by their headers, so a long one gets room that fits the next one, too.
+            let room = match len < BLOCK {
+                true => len,
+                false => len.next_multiple_of(BLOCK),
+            };
+            let mut memory = vec![0; room];
+            memory.truncate(len);
+            return memory;
         };
         let mut memory = spare.swap_remove(at);
         memory.resize(len, 0);

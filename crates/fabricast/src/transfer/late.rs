@@ -390,8 +390,7 @@ impl SenderSession<'_> {
     fn give_up_those_without_a_file(&mut self) {
         for at in 0..self.admission.members.len() {
             let lost = &self.admission.members[at].lost;
-            if !lost.is_empty() && (lost | &self.failed_files).len() >= self.set.manifest().files()
-            {
+            if !lost.is_empty() && self.set.is_lost(&(lost | &self.failed_files)) {
                 let reason = "what it has missed cannot be sent any more: it has changed";
                 self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason.into());
             }

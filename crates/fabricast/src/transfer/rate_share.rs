@@ -29,7 +29,7 @@ pub struct Outgoing {
 }
 
 /// A transfer's share of a rate.
-pub struct Share {
+pub struct TransferShare {
     rate: RateShare,
     /// What the transfer has, in bytes per second.
     holds: u64,
@@ -39,10 +39,10 @@ pub struct Share {
     before: Option<Outgoing>,
 }
 
-impl Share {
+impl TransferShare {
     /// The share of a transfer that begins. It has nothing to send yet.
-    pub fn new(rate: RateShare) -> Share {
-        Share {
+    pub fn new(rate: RateShare) -> TransferShare {
+        TransferShare {
             rate,
             holds: 0,
             wants: 0,
@@ -109,7 +109,7 @@ mod tests {
 
     /// What a transfer wants that has 1 MB/s and has sent these packets in this time.
     fn wants(packets: u64, time: Duration) -> u64 {
-        let mut share = Share::new(SharedRate::new(1_000_000).join());
+        let mut share = TransferShare::new(SharedRate::new(1_000_000).join());
         share.want(u64::MAX);
         share.holds = share.rate.take().expect("it is alone");
         let (at, bytes) = (Instant::now(), 77);

@@ -11,7 +11,7 @@ use super::catch_up::CatchUp;
 use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::offers::Offers;
 use super::plan::Plan;
-use super::rate_share::Share;
+use super::rate_share::TransferShare;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
 use super::slow::{OthersDone, eviction, too_slow};
 use super::{ALL, SendDriver, TICK, check, notices, rest};
@@ -62,7 +62,7 @@ pub struct SenderSession<'a> {
     pub(super) plan: Plan,
     pub(super) options: &'a SendOptions,
     /// The transfer's share of a rate that it shares with others.
-    pub(super) share: Option<Share>,
+    pub(super) share: Option<TransferShare>,
     pub(super) tell: &'a mut dyn FnMut(SendEvent),
     pub(super) clock: Clock,
     pub(super) phase: Phase,
@@ -123,7 +123,7 @@ impl<'a> SenderSession<'a> {
             share: options
                 .shared_rate
                 .as_ref()
-                .map(|rate| Share::new(rate.join())),
+                .map(|rate| TransferShare::new(rate.join())),
             tell,
             clock: Clock(now),
             phase: Phase::Joining(now),
@@ -244,7 +244,7 @@ impl<'a> SenderSession<'a> {
                 Packed::Pack(pack) => self.broadcast(pack)?,
                 Packed::Failed(file, reason) => {
                     self.failed_files.insert(file);
-                    if self.failed_files.len() == self.set.manifest().files() {
+                    if self.set.is_lost(&self.failed_files) {
                         let text = format!("{reason}; nobody has received it");
                         return Err(Error::SourceChanged(text));
                     }

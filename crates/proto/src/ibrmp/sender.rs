@@ -109,7 +109,7 @@ struct File {
 
 /// What one receiver has to do with the newest file of a slot.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct FileAtReceiver {
     file: FileId,
     is_noted: bool,
     is_done: bool,
@@ -144,21 +144,21 @@ enum ResponseKind {
 #[derive(Clone, Debug)]
 struct Peer {
     channel: Channel<Response>,
-    /// By slot.
-    shares: Vec<Option<Share>>,
+    /// What it has to do with the newest file of each slot.
+    files: Vec<Option<FileAtReceiver>>,
 }
 
 impl Peer {
-    fn share(&mut self, fd: Fd, file: FileId) -> &mut Share {
+    fn file(&mut self, fd: Fd, file: FileId) -> &mut FileAtReceiver {
         let at = usize::from(fd.0);
-        if self.shares.len() <= at {
-            self.shares.resize(at + 1, None);
+        if self.files.len() <= at {
+            self.files.resize(at + 1, None);
         }
-        let share = &mut self.shares[at];
-        if share.is_none_or(|share| share.file != file) {
-            *share = None;
+        let state = &mut self.files[at];
+        if state.is_none_or(|state| state.file != file) {
+            *state = None;
         }
-        share.get_or_insert(Share {
+        state.get_or_insert(FileAtReceiver {
             file,
             is_noted: false,
             is_done: false,
@@ -174,10 +174,10 @@ impl Peer {
 
     /// Puts FILE_TIMEOUT in the wait-list, if that has not been done for this file.
     fn time_out(&mut self, fd: Fd, file: FileId) {
-        let share = self.share(fd, file);
+        let state = self.file(fd, file);
         let repeats = mutant::active(Mutant::TimeoutForEach);
-        if !share.is_timeout_sent || repeats {
-            share.is_timeout_sent = true;
+        if !state.is_timeout_sent || repeats {
+            state.is_timeout_sent = true;
             self.respond(fd, file, ResponseKind::FileTimeout);
         }
     }
@@ -286,7 +286,7 @@ impl Sender {
         self.next_receiver = ReceiverId(receiver.0 + 1);
         let mut peer = Peer {
             channel: Channel::new(self.config.credits),
-            shares: Vec::new(),
+            files: Vec::new(),
         };
         let mut open: Vec<FileId> = self.turns.iter().map(|fd| self.files[fd].id).collect();
         open.sort_unstable();
@@ -306,7 +306,7 @@ impl Sender {
         if mutant::active(Mutant::GhostsAwaited) {
             for (&fd, file) in &mut self.files {
                 if matches!(file.phase, Phase::Ended(_)) {
-                    peer.share(fd, file.id).is_noted = true;
+                    peer.file(fd, file.id).is_noted = true;
                     file.noted += 1;
                     file.awaited += 1;
                 }
@@ -329,8 +329,8 @@ impl Sender {
         self.ready.remove(&receiver);
         let mut complete = Vec::new();
         for (&fd, file) in &mut self.files {
-            let share = peer.share(fd, file.id);
-            if share.is_noted && !share.is_done {
+            let state = peer.file(fd, file.id);
+            if state.is_noted && !state.is_done {
                 file.gone.push(receiver);
                 file.awaited -= 1;
                 complete.extend((file.awaited == 0).then_some(fd));
@@ -498,7 +498,7 @@ impl Sender {
             // Requests cost their sender credits; beside them there is one EOF or FILE_TIMEOUT
             // for each slot.
             assert!(peer.channel.waiting().len() <= requests + slots);
-            assert!(peer.shares.len() <= slots);
+            assert!(peer.files.len() <= slots);
             assert!(!peer.is_ready() || self.ready.contains(receiver));
         }
         for (&fd, file) in &self.files {
@@ -562,7 +562,7 @@ impl Sender {
         file.noted = self.peers.len();
         file.awaited = file.noted;
         for (&receiver, peer) in &mut self.peers {
-            peer.share(fd, file.id).is_noted = true;
+            peer.file(fd, file.id).is_noted = true;
             peer.respond(fd, file.id, ResponseKind::Eof);
             self.ready.insert(receiver);
         }
@@ -581,8 +581,8 @@ impl Sender {
         kind: ResponseKind,
     ) -> Option<u64> {
         let (peer, open) = (self.peers.get_mut(&receiver)?, self.files.get_mut(&fd)?);
-        let share = *peer.share(fd, file);
-        if matches!(open.phase, Phase::Ended(_)) && !share.is_noted {
+        let state = *peer.file(fd, file);
+        if matches!(open.phase, Phase::Ended(_)) && !state.is_noted {
             // The receiver came after the EOF. For it, the file is closed.
             peer.time_out(fd, file);
             return None;
@@ -603,26 +603,26 @@ impl Sender {
             Phase::Data(next) => (true, next),
             Phase::Ended(_) => (true, open.len),
         };
-        if share.is_done || !has_bof {
+        if state.is_done || !has_bof {
             return None;
         }
-        let share = peer.share(fd, file);
+        let state = peer.file(fd, file);
         let (kind, bytes) = match kind {
             ResponseKind::Data { offset, end } => {
                 let end = end.min(multicast);
                 let bytes = end.checked_sub(offset).filter(|&bytes| bytes > 0)?;
-                let requested = share.requested.saturating_add(bytes);
+                let requested = state.requested.saturating_add(bytes);
                 if requested > open.len.saturating_mul(ANSWERS_MAX) {
                     return None;
                 }
-                share.requested = requested;
+                state.requested = requested;
                 (ResponseKind::Data { offset, end }, bytes)
             }
             other => {
-                if share.bofs == ANSWERS_MAX {
+                if state.bofs == ANSWERS_MAX {
                     return None;
                 }
-                share.bofs += 1;
+                state.bofs += 1;
                 (other, 0)
             }
         };
@@ -636,11 +636,11 @@ impl Sender {
         else {
             return;
         };
-        let share = peer.share(fd, file);
-        if !share.is_noted || share.is_done {
+        let state = peer.file(fd, file);
+        if !state.is_noted || state.is_done {
             return;
         }
-        share.is_done = true;
+        state.is_done = true;
         // It has by multicast what it had requested.
         peer.drop_responses(fd);
         open.awaited -= 1;
@@ -668,8 +668,8 @@ impl Sender {
         };
         let mut unfinished = file.gone;
         for (&receiver, peer) in &mut self.peers {
-            let share = *peer.share(fd, file.id);
-            let lacks = share.is_noted && !share.is_done;
+            let state = *peer.file(fd, file.id);
+            let lacks = state.is_noted && !state.is_done;
             unfinished.extend(lacks.then_some(receiver));
             let dropped = peer.drop_responses(fd) && lacks;
             let keeps_silent = mutant::active(Mutant::ExpiryUntold);

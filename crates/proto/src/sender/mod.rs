@@ -47,7 +47,7 @@ use budget::Budget;
 use member::{GROUP_PATH, Member};
 use operations::Operations;
 use paths::Paths;
-use shares::Share;
+use shares::StreamShare;
 
 pub use member::MemberConfig;
 pub use shares::Shares;
@@ -72,7 +72,7 @@ pub struct Sender {
     /// What the sender knows of each slot's holder, or of its last one, by slot.
     members: Vec<Member>,
     paths: Paths,
-    share: Share,
+    share: StreamShare,
     /// What members of the group's path lack, if the sender repairs it by code blocks.
     parity_requests: Option<ParityRequests>,
     ops: Operations,
@@ -165,7 +165,7 @@ impl Sender {
                 })
                 .collect(),
             paths: Paths::new(window, Pacer::new(config.rate, reports)),
-            share: Share::new(group, relay.is_none()),
+            share: StreamShare::new(group, relay.is_none()),
             parity_requests: blocks.then(|| ParityRequests::new(window)),
             ops: Operations::new(start),
             bursts: Bursts::new(),

@@ -30,7 +30,7 @@ pub struct Shares {
 }
 
 /// What a stream has of its node's fixed rate.
-pub struct Share {
+pub struct StreamShare {
     group: GroupId,
     /// Whether the stream takes turns. What a co-root repairs goes ahead.
     takes_turns: bool,
@@ -46,10 +46,10 @@ pub struct Share {
     pub(super) bytes: u32,
 }
 
-impl Share {
+impl StreamShare {
     /// The share of the stream to a group. Its weight is 1.
-    pub(super) fn new(group: GroupId, takes_turns: bool) -> Share {
-        Share {
+    pub(super) fn new(group: GroupId, takes_turns: bool) -> StreamShare {
+        StreamShare {
             group,
             takes_turns,
             byte: BYTE,
@@ -138,7 +138,7 @@ impl Shares {
     }
 
     /// Whether a stream may send a packet now.
-    pub(super) fn is_open(&mut self, now: Time, share: &mut Share) -> bool {
+    pub(super) fn is_open(&mut self, now: Time, share: &mut StreamShare) -> bool {
         if !self.quanta.is_open(now) {
             return false;
         }
@@ -159,7 +159,7 @@ impl Shares {
 
     /// Where the next turn of a stream begins that waits from now on. What it did not use of its
     /// share is gone.
-    fn next(&self, share: &Share) -> u128 {
+    fn next(&self, share: &StreamShare) -> u128 {
         match mutant::active(Mutant::PausesSaveUp) {
             true => share.next,
             false => share.next.max(self.began),
@@ -167,7 +167,7 @@ impl Shares {
     }
 
     /// Counts the packet of a stream that left last.
-    pub(super) fn sent(&mut self, now: Time, share: &Share) {
+    pub(super) fn sent(&mut self, now: Time, share: &StreamShare) {
         self.quanta.sent(now, share.bytes);
         if let Some((group, sent)) = &mut self.turn
             && share.takes_turns
@@ -178,7 +178,7 @@ impl Shares {
     }
 
     /// Ends a stream's turn, if it is its turn.
-    fn end(&mut self, share: &mut Share) {
+    fn end(&mut self, share: &mut StreamShare) {
         if let Some((group, bytes)) = self.turn
             && share.takes_turns
             && group == share.group
@@ -194,7 +194,7 @@ impl Shares {
 
     /// The stream sends nothing more now, which ends its turn if it is its turn. `ready`: it could
     /// send a packet now, but for the rate and the turns of others.
-    pub(super) fn pause(&mut self, share: &mut Share, ready: bool) {
+    pub(super) fn pause(&mut self, share: &mut StreamShare, ready: bool) {
         self.end(share);
         if share.waits {
             return;
@@ -214,6 +214,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::limits::WEIGHT_MAX;
     use crate::rng::Rng;
 
     /// Bytes per second.
@@ -225,7 +226,7 @@ mod tests {
 
     /// A stream of the node.
     struct Stream {
-        share: Share,
+        share: StreamShare,
         weight: u32,
         /// Bytes that it has to send.
         backlog: u64,
@@ -243,12 +244,15 @@ mod tests {
         apart: Vec<Option<[f64; 3]>>,
         /// How far they may come apart within any such time, as a share of what is allowed.
         worst: f64,
+        /// Bytes that the others have sent since the first stream has last sent something, or had
+        /// nothing to send; and the most that they have ever sent so.
+        passed_over: [u64; 2],
     }
 
     impl Bench {
         fn new(seed: u64, weights: &[u32]) -> Bench {
             let stream = |(group, &weight)| {
-                let mut share = Share::new(GroupId(group), true);
+                let mut share = StreamShare::new(GroupId(group), true);
                 share.set_weight(weight);
                 Stream {
                     share,
@@ -264,6 +268,7 @@ mod tests {
                 rng: Rng::new(seed),
                 apart: vec![None; weights.len() * weights.len()],
                 worst: 0.0,
+                passed_over: [0; 2],
             }
         }
 
@@ -281,8 +286,15 @@ mod tests {
                 }
                 stream.share.bytes = u64::from(PACKET).min(stream.backlog) as u32;
                 self.shares.sent(self.now, &stream.share);
-                stream.backlog -= u64::from(stream.share.bytes);
-                stream.sent += u64::from(stream.share.bytes);
+                let bytes = u64::from(stream.share.bytes);
+                stream.backlog -= bytes;
+                stream.sent += bytes;
+                let [now, most] = self.passed_over;
+                let now = match i == 0 || self.streams[0].backlog == 0 {
+                    true => 0,
+                    false => now + bytes,
+                };
+                self.passed_over = [now, most.max(now)];
                 self.judge();
             }
         }
@@ -433,6 +445,39 @@ mod tests {
         for seed in 0..500 {
             let worst = worst(seed);
             assert!(worst <= 1.0, "seed {seed}: {worst}");
+        }
+    }
+
+    /// The stream with the smallest weight waits for as many bytes of the others as their weights
+    /// are larger, whether they always have something to send or pause after each packet.
+    #[test]
+    fn no_stream_locks_another_out() {
+        for (weights, pauses) in [
+            (&[1, WEIGHT_MAX][..], false),
+            (&[1, 10, 3, 1], false),
+            (&[1, 2, 2], true),
+            (&[1, 1, 1, 1, 1], true),
+        ] {
+            let mut bench = Bench::new(5, weights);
+            let turn = TURN_BYTES + u64::from(PACKET);
+            let of_one = |weight: &u32| turn * (u64::from(*weight) + 1);
+            let most: u64 = weights[1..].iter().map(of_one).sum();
+            // Time in which the first stream would be passed over for twice as long.
+            let end = bench.now + Duration::from_secs_f64(2.0 * most as f64 / RATE as f64);
+            bench.streams[0].backlog = u64::MAX;
+            while bench.now < end {
+                for stream in &mut bench.streams[1..] {
+                    let packets = if pauses { 1 } else { 1000 };
+                    stream.backlog = packets * u64::from(PACKET);
+                }
+                bench.run(Duration::from_micros(100));
+            }
+            let longest = bench.passed_over[1];
+            assert!(
+                (1..=most).contains(&longest),
+                "{weights:?}: {longest} of {most}"
+            );
+            assert!(bench.streams[0].sent > 0);
         }
     }
 

@@ -94,6 +94,7 @@ impl Cluster<'_> {
         }
         let mut role = Role::new(stream, false, std::time::Duration::ZERO, true);
         (role.begun, role.over) = (from, from);
+        self.tried.joins += 1;
         self.left += plan.lens.len() - from;
         self.hosts[host].roles.push(role);
     }
@@ -130,6 +131,7 @@ impl Cluster<'_> {
             judge.posted(stream, h as u32, progress);
             judge.declines((stream, h as u32), number);
         }
+        self.tried.declines += 1;
         let role = &mut self.hosts[h].roles[r];
         role.begun += 1;
         role.over += 1;
@@ -165,6 +167,7 @@ impl Cluster<'_> {
         };
         roles[r].ended = true;
         roles[r].gone = true;
+        self.tried.leaves += 1;
         self.left -= plan.lens.len() - roles[r].over;
         let command = Command::GroupRemove(group_id(plan.group));
         let host = &mut self.hosts[host];

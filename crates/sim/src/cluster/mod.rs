@@ -10,6 +10,7 @@ mod shares;
 mod steps;
 
 use std::fmt;
+use std::ops::AddAssign;
 use std::rc::Rc;
 
 use fabricast::driver::{Driver, Join};
@@ -55,6 +56,25 @@ enum Act {
     FixedRate(usize),
 }
 
+/// How often receivers of a run have done what not every run tries.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tried {
+    /// Receivers that have joined a stream that was there before.
+    pub joins: u64,
+    /// Receivers that have left a stream before its end.
+    pub leaves: u64,
+    /// Operations that a receiver has declined.
+    pub declines: u64,
+}
+
+impl AddAssign for Tried {
+    fn add_assign(&mut self, more: Tried) {
+        self.joins += more.joins;
+        self.leaves += more.leaves;
+        self.declines += more.declines;
+    }
+}
+
 /// The result of a run in which nothing was wrong.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
@@ -82,6 +102,8 @@ pub struct Outcome {
     pub corrupt: u64,
     /// The nodes' own counters.
     pub counters: Vec<Counters>,
+    /// What receivers have tried.
+    pub tried: Tried,
 }
 
 /// Why a run failed.
@@ -124,6 +146,7 @@ pub struct Cluster<'w> {
     script: Vec<Act>,
     /// Operations that have not ended, at hosts that are alive.
     pub(crate) left: usize,
+    pub(crate) tried: Tried,
     pub(crate) events: u64,
     /// Steps that hosts have made.
     pub(crate) steps: u64,
@@ -249,6 +272,7 @@ impl<'w> Cluster<'w> {
             session,
             script: Vec::new(),
             left: 0,
+            tried: Tried::default(),
             events: 0,
             steps: 0,
             host_done_at: vec![Time::ZERO; scenario.hosts],
@@ -345,6 +369,7 @@ impl<'w> Cluster<'w> {
         }
         let wire = |h: u32| self.fabric.stats(self.fabric.uplink(h)).bytes;
         Ok(Outcome {
+            tried: self.tried,
             hash: self.trace.hash(),
             events: self.events,
             done_at: Time(self.done_at.unwrap_or(0)),

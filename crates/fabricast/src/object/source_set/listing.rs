@@ -1,6 +1,6 @@
 //! Lists the files and directories that are sent.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -91,6 +91,8 @@ fn attributes(path: &Path) -> Result<Attributes, Errno> {
         match sys::lgetxattr(path, name, &mut value[..]) {
             Ok(len) => found.push((name.into(), value[..len].into())),
             Err(Errno::NODATA) => {} // removed just now
+            // Then the entry cannot be read either, and fails as a whole.
+            Err(Errno::ACCESS) if name.starts_with(b"user.") => {}
             Err(e) => return Err(e),
         }
     }
@@ -105,6 +107,8 @@ pub struct Listing<'a> {
     pub versions: Vec<Option<Version>>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     pub starts: Vec<u64>,
+    /// Directories that this process may not read, or in which it may not look at what they hold.
+    pub closed: BTreeSet<u32>,
     /// Files with several names: device and inode, and the entry that came first.
     links: HashMap<(u64, u64), u32>,
     selection: &'a Selection,
@@ -120,6 +124,7 @@ impl<'a> Listing<'a> {
             manifest: Manifest::default(),
             versions: Vec::new(),
             starts: Vec::new(),
+            closed: BTreeSet::new(),
             links: HashMap::new(),
             selection,
             tell,
@@ -213,7 +218,8 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Adds what a directory holds, in the order of the names.
+    /// Adds what a directory holds, in the order of the names. A directory that this process may
+    /// not read is noted, and the listing goes on.
     fn add_all(&mut self, path: &Path, number: u32) -> Result<(), Error> {
         let is_source = self.manifest.entries()[number as usize].parent == TOP;
         let error = |below: &Path, e| {
@@ -224,7 +230,13 @@ impl<'a> Listing<'a> {
             };
             Error::io(format!("reading {}{hint}", shown(below)), e)
         };
-        let entries = std::fs::read_dir(path).map_err(|e| error(path, e))?;
+        let entries = match std::fs::read_dir(path) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                self.closed.insert(number);
+                return Ok(());
+            }
+            entries => entries.map_err(|e| error(path, e))?,
+        };
         let names: io::Result<Vec<_>> = entries.map(|e| Ok(e?.file_name())).collect();
         let mut names = names.map_err(|e| error(path, e))?;
         names.sort_unstable();
@@ -243,6 +255,7 @@ impl<'a> Listing<'a> {
             match there {
                 Ok(there) => self.add(&below, name.as_bytes(), number, &there)?,
                 Err(Errno::NOENT) => {} // deleted just now
+                Err(Errno::ACCESS) => _ = self.closed.insert(number),
                 Err(e) => return Err(error(&below, e.into())),
             }
         }

@@ -17,16 +17,17 @@ use rustix::io::Errno;
 
 use super::beneath::open_directory;
 use super::surplus::delete;
-use super::{Tree, disk};
+use super::{Destination, Tree, disk};
 use crate::error::Error;
 use crate::object::file_name::{folded_hash, partial_name, with_partial_name};
 use crate::object::manifest::{Entry, Kind, TOP};
 use crate::text::shown;
 
-/// The entries whose names differ from those of siblings in case alone, one group of siblings after
-/// the other. A group may also come of two equal hashes: the file system decides.
-fn twins(entries: &[Entry]) -> Vec<Vec<u32>> {
-    let hashes = entries.iter().map(|e| folded_hash(e.parent, &e.name));
+/// The numbers of names that differ from names of the same directory in case alone, one group after
+/// the other. `names`: each with the number of its directory. A group may also come of two equal
+/// hashes: the file system decides.
+fn twins<'a>(names: impl Iterator<Item = (u32, &'a [u8])>) -> Vec<Vec<u32>> {
+    let hashes = names.map(|(parent, name)| folded_hash(parent, name));
     let mut hashes: Vec<(u64, u32)> = hashes.zip(0..).collect();
     hashes.sort_unstable();
     let groups = hashes.chunk_by(|one, next| one.0 == next.0);
@@ -34,6 +35,40 @@ fn twins(entries: &[Entry]) -> Vec<Vec<u32>> {
     groups
         .map(|group| group.iter().map(|(_, entry)| *entry).collect())
         .collect()
+}
+
+fn twins_of(entries: &[Entry]) -> Vec<Vec<u32>> {
+    twins(entries.iter().map(|entry| (entry.parent, &*entry.name)))
+}
+
+/// Finds the names that a directory's file system takes for other names of this list, since it does
+/// not tell upper from lower case. Returns their numbers in the list, one group after the other.
+/// For most lists there are no names that could be, and the file system is not asked. Where nobody
+/// may write in the directory, there are none.
+///
+/// # Errors
+/// The directory cannot be used, or its file system is full.
+pub fn folded_names(directory: &Path, names: &[&str]) -> Result<Vec<Vec<u32>>, Error> {
+    let mut folded = Vec::new();
+    let groups = twins(names.iter().map(|name| (TOP, name.as_bytes())));
+    if groups.is_empty() {
+        return Ok(folded);
+    }
+    let within = Destination::new(directory.to_owned()).open()?;
+    let Some(probe) = Probe::new(Arc::new(within), TOP, None)? else {
+        return Ok(folded);
+    };
+    for group in groups {
+        let names = group.iter().map(|n| Path::new(names[*n as usize]));
+        let one = probe.one_name(&names.collect::<Vec<_>>()).map_err(|e| {
+            let what = format!("looking for names in {}", shown(directory));
+            Error::io(what, e)
+        })?;
+        if one.is_some() {
+            folded.push(group);
+        }
+    }
+    Ok(folded)
 }
 
 /// An empty directory, which is deleted when this value is dropped.
@@ -46,6 +81,41 @@ struct Probe {
 }
 
 impl Probe {
+    /// Makes one in the directory `within`, which has the number `parent`. `id`: that of the
+    /// journal, which tells what to remove if this process is killed. `None`: nobody may make
+    /// directories there, so that nothing can get a name there either.
+    fn new(within: Arc<OwnedFd>, parent: u32, id: Option<&str>) -> Result<Option<Probe>, Error> {
+        let name = match id {
+            Some(id) => format!(".fabricast-{id}.names"),
+            None => ".fabricast-names".to_owned(),
+        };
+        let made = with_partial_name(name.as_ref(), partial_name, |name| {
+            Ok(disk::make_directory(&within, name)?)
+        });
+        let name = match made {
+            Ok(((), name)) => name,
+            Err(Error::Io { source, .. })
+                if matches!(
+                    source.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        let opened = open_directory(&within, &name).map_err(|e| {
+            let _ = disk::unlink(&within, &name, true);
+            Error::io(format!("opening {}", shown(&name)), e)
+        })?;
+        Ok(Some(Probe {
+            parent,
+            within,
+            name,
+            opened,
+        }))
+    }
+
     /// The first two of these names that are one name to the file system.
     fn one_name<'a>(&self, names: &[&'a Path]) -> Result<Option<(&'a Path, &'a Path)>, Errno> {
         let remove = |name: &Path| disk::unlink(&self.opened, name, false);
@@ -85,7 +155,7 @@ impl Tree {
             return Ok(());
         }
         let mut last = None::<Probe>;
-        for twins in twins(self.manifest.entries()) {
+        for twins in twins_of(self.manifest.entries()) {
             let Some(&first) = twins.first() else {
                 continue;
             };
@@ -140,43 +210,13 @@ impl Tree {
         at
     }
 
-    /// Makes an empty directory in a directory of the set. `None`: nobody may do that, so that
-    /// nothing can get a name there either.
+    /// Makes an empty directory in a directory of the set, as [`Probe::new`] does.
     fn probe(&self, parent: u32) -> Result<Option<Probe>, Error> {
         let within = match parent {
             TOP => self.root.clone(),
             parent => Arc::new(self.beneath(parent, OFlags::RDONLY | OFlags::DIRECTORY)?),
         };
-        // With the name of the journal, which tells what to remove if this process is killed.
-        let name = match &self.id {
-            Some(id) => format!(".fabricast-{id}.names"),
-            None => ".fabricast-names".to_owned(),
-        };
-        let made = with_partial_name(name.as_ref(), partial_name, |name| {
-            Ok(disk::make_directory(&within, name)?)
-        });
-        let name = match made {
-            Ok(((), name)) => name,
-            Err(Error::Io { source, .. })
-                if matches!(
-                    source.kind(),
-                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
-                return Ok(None);
-            }
-            Err(e) => return Err(e),
-        };
-        let opened = open_directory(&within, &name).map_err(|e| {
-            let _ = disk::unlink(&within, &name, true);
-            Error::io(format!("opening {}", shown(&name)), e)
-        })?;
-        Ok(Some(Probe {
-            parent,
-            within,
-            name,
-            opened,
-        }))
+        Probe::new(within, parent, self.id.as_deref())
     }
 }
 
@@ -209,10 +249,10 @@ mod tests {
         ];
         let mut entries = vec![entry(TOP, b"a", Kind::Directory)];
         entries.extend(names.map(|name| entry(0, name, Kind::File(1))));
-        let mut found = twins(&entries);
+        let mut found = twins_of(&entries);
         found.sort();
         assert_eq!(found, [[1, 5], [3, 7], [4, 6]]);
         entries.truncate(4);
-        assert_eq!(twins(&entries), Vec::<Vec<u32>>::new());
+        assert_eq!(twins_of(&entries), Vec::<Vec<u32>>::new());
     }
 }

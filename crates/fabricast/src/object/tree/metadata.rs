@@ -1,8 +1,9 @@
 //! Owners, permissions and times of what a receiver makes.
 
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{self as sys, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{self as sys, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::partial::Had;
@@ -58,12 +59,15 @@ impl Tree {
     }
 
     /// The owner, if this process may give files away, and its user has named the sender: a sender
-    /// that anybody can be gives them to nobody.
+    /// that anybody can be gives them to nobody. A directory keeps its own owner while it is
+    /// staged: another run goes on with its own directories alone, because nobody else can enter
+    /// these.
     pub(super) fn owner(&self, entry: u32) -> Option<(Option<Uid>, Option<Gid>)> {
         let (user, group) = self.entry(entry).owner;
         // All ones would mean that the owner stays.
         let is_one = user != u32::MAX && group != u32::MAX;
-        let may = self.is_root && is_one && !self.destination.is_tame;
+        let is_staged = self.staged.contains(&entry);
+        let may = self.is_root && is_one && !is_staged && !self.destination.is_tame;
         may.then(|| (Some(Uid::from_raw(user)), Some(Gid::from_raw(group))))
     }
 
@@ -125,6 +129,22 @@ impl Tree {
             owner: (there.st_uid, there.st_gid),
             mode: Mode::from_raw_mode(there.st_mode),
         })
+    }
+
+    /// Gives a directory that was staged to its owner, now that it has its own name. Returns the
+    /// open directory if it was another user's or group's.
+    pub(super) fn give_placed(&self, entry: u32) -> Result<Option<File>, Error> {
+        if self.owner(entry).is_none() {
+            return Ok(None);
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let opened = File::from(self.beneath(entry, flags)?);
+        let there = self.look(entry, opened.as_fd())?;
+        if there.owner == self.entry(entry).owner {
+            return Ok(None);
+        }
+        self.change(entry, self.mode(entry), opened.as_fd(), there)?;
+        Ok(Some(opened))
     }
 
     /// Sets what differs from what a file has.

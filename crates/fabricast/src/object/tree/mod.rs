@@ -41,6 +41,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
+pub use self::folding::folded_names;
 use self::journal::{Journal, Record};
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
@@ -373,15 +374,6 @@ impl Tree {
         Ok(opened)
     }
 
-    /// Opens an entry beneath the destination. No symbolic link is followed, and what somebody else
-    /// puts there in the meantime (a FIFO, a terminal) does not hold the thread.
-    fn beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Error> {
-        let path = self.relative(entry);
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        beneath::open(&*self.root, &path, flags, Mode::empty())
-            .map_err(|e| self.error(entry, "opening", e))
-    }
-
     /// Adds a page of the manifest and makes its directories. An entry that is there already is an
     /// error, unless it may be replaced; a directory may always be there.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
@@ -497,13 +489,13 @@ impl Tree {
             && is_whole
             && !self.is_begun(file)
         {
-            self.check_announced(file)?;
+            self.check_announced(&pieces[0])?;
             let here;
             (here, *bytes) = bytes.split_at(*len as usize);
             return self.write_whole(file, here);
         }
         for piece in pieces {
-            self.check_announced(file)?;
+            self.check_announced(piece)?;
             match piece {
                 Piece::Bytes { offset, len, .. } => {
                     let here;
@@ -543,10 +535,12 @@ impl Tree {
         self.completed(partial)
     }
 
-    /// Checks that more may come of this file.
-    fn check_announced(&self, file: u32) -> Result<(), Error> {
+    /// Checks that this piece may come.
+    fn check_announced(&self, piece: &Piece) -> Result<(), Error> {
+        let (file, fails) = (piece.file(), matches!(piece, Piece::Failed { .. }));
         match self.done.get(file as usize) {
             Some(is_done) if !is_done || self.failed.contains(&file) => Ok(()),
+            Some(_) if fails && self.entry(file).kind == Kind::Directory => Ok(()),
             _ => Err(absurd(
                 "bytes of a file that it has not announced, or has sent",
             )),
@@ -659,7 +653,7 @@ impl Tree {
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {
-        if self.failed.insert(file) {
+        if self.failed.insert(file) && !self.done[file as usize] {
             self.done[file as usize] = true;
             self.remaining -= 1;
             self.named.remove(&file);

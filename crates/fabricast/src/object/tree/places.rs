@@ -1,11 +1,11 @@
-//! The places of entries: directories are made, and what is there is looked at.
+//! The places of entries: they are opened, directories are made, and what is there is looked at.
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{self as sys, AtFlags, FileType};
+use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Tree, disk};
+use super::{Tree, beneath, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
 use crate::object::{absurd, any_name, safe_name};
@@ -13,6 +13,24 @@ use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
 
 impl Tree {
+    /// Opens an entry beneath the destination. No symbolic link is followed, and what somebody else
+    /// puts there in the meantime (a FIFO, a terminal) does not hold the thread.
+    pub(super) fn beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Error> {
+        self.try_beneath(entry, flags)
+            .map_err(|e| self.error(entry, "opening", e))
+    }
+
+    /// Opens an entry as [`Tree::beneath`] does; the error is the system's.
+    pub(super) fn try_beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
+        // What is opened by its path alone holds nobody, and the kernel takes no such flags for it.
+        let quick = match flags.contains(OFlags::PATH) {
+            true => OFlags::empty(),
+            false => OFlags::NONBLOCK | OFlags::NOCTTY,
+        };
+        let flags = flags | quick | OFlags::CLOEXEC;
+        beneath::open(&*self.root, self.relative(entry), flags, Mode::empty())
+    }
+
     pub(super) fn check_top(&self, entry: u32) -> Result<(), Error> {
         if self.destination.name.is_some() {
             return match self.manifest.tops() {

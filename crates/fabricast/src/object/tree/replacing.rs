@@ -19,7 +19,7 @@ use super::resuming::is_like;
 use super::surplus::{DEPTH_MAX, OURS, delete, names, not_deleted};
 use super::{Tree, disk, leftovers};
 use crate::error::Error;
-use crate::object::manifest::{Manifest, TOP};
+use crate::object::manifest::{Kind, Manifest, TOP};
 use crate::setting::{DELETE, OVERWRITE};
 use crate::text::shown;
 
@@ -93,26 +93,48 @@ impl Tree {
         self.destination.received.is_some() && self.entry(entry).parent == TOP
     }
 
-    /// What an entry's place held when it was received from this sender, if that is there.
-    fn received(&self, entry: u32) -> Option<BTreeSet<PathBuf>> {
-        let received = self.destination.received.as_ref();
+    /// What an entry's place held when it was received from this sender, if that is there: as the
+    /// caller knows it, or nothing for a file or link that an interrupted run has put there.
+    fn received(&mut self, entry: u32) -> Option<BTreeSet<PathBuf>> {
+        let received = self.destination.received.clone();
         let received = received.filter(|_| self.is_owned(entry))?;
-        received.paths(self.own_name(entry).as_os_str())
+        let name = self.own_name(entry);
+        received.paths(name.as_os_str()).or_else(|| {
+            let root = self.root.clone();
+            let there = sys::statat(&*root, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            let target = || sys::readlinkat(&*root, &name, Vec::new()).ok();
+            let is_it = |set: &Manifest, other| is_like(set, other, &there, target);
+            let path = self.manifest.path(entry);
+            self.is_begun_at(&path, is_it).then(BTreeSet::new)
+        })
     }
 
     /// Whether what has the place of an entry of another type was received from this sender.
-    pub(super) fn was_received(&self, entry: u32) -> bool {
+    pub(super) fn was_received(&mut self, entry: u32) -> bool {
         self.received(entry).is_some()
     }
 
     /// Checks that a directory which was received holds nothing else, unless all that the set does
-    /// not have is to be deleted.
-    pub(super) fn check_received(&self, entry: u32) -> Result<(), Error> {
+    /// not have is to be deleted. What an interrupted run has put there was received, too.
+    pub(super) fn check_received(&mut self, entry: u32) -> Result<(), Error> {
         let Some(paths) = self.received(entry).filter(|_| !self.destination.deletes) else {
             return Ok(());
         };
-        let name = self.own_name(entry);
-        match foreign(&self.root, &name, Path::new(""), &paths, 0) {
+        let (root, name, top) = (
+            self.root.clone(),
+            self.own_name(entry),
+            self.manifest.path(entry),
+        );
+        let is_known = &mut |found: &Found<'_>| {
+            let path = [&top[..], b"/", found.within.as_os_str().as_bytes()].concat();
+            let target = || sys::readlinkat(found.directory, found.name, Vec::new()).ok();
+            let is_it = |set: &Manifest, other: u32| match set.entries()[other as usize].kind {
+                Kind::Directory => is_directory(&found.there),
+                _ => is_like(set, other, &found.there, target),
+            };
+            paths.contains(found.within) || self.is_begun_at(&path, is_it)
+        };
+        match foreign(&root, &name, Path::new(""), is_known, 0) {
             Ok(None) => Ok(()),
             Ok(Some(path)) => Err(Error::Usage(format!(
                 "{} is a directory here and none at the sender, and {} did not come from there: \
@@ -125,11 +147,10 @@ impl Tree {
     }
 
     /// Deletes what was received in an entry's place, which has another type.
-    pub(super) fn delete_received(&self, entry: u32) -> Result<(), Error> {
+    pub(super) fn delete_received(&mut self, entry: u32) -> Result<(), Error> {
         let name = self.own_name(entry);
         let there = sys::statat(&*self.root, &name, AtFlags::SYMLINK_NOFOLLOW);
-        let is_directory = |mode| FileType::from_raw_mode(mode) == FileType::Directory;
-        let deleted = if there.is_ok_and(|there| is_directory(there.st_mode)) {
+        let deleted = if there.is_ok_and(|there| is_directory(&there)) {
             self.check_received(entry)?;
             delete(&self.root, &name).map(drop)
         } else {
@@ -140,13 +161,26 @@ impl Tree {
     }
 }
 
-/// The first path in a directory, relative to the entry that it belongs to, that is not among these
-/// and is no partial file of a receiver. `within`: where the directory lies in that entry.
+fn is_directory(there: &sys::Stat) -> bool {
+    FileType::from_raw_mode(there.st_mode) == FileType::Directory
+}
+
+/// What a directory of an entry holds under a name.
+struct Found<'a> {
+    directory: &'a OwnedFd,
+    name: &'a OsStr,
+    /// Its path, relative to the entry.
+    within: &'a Path,
+    there: sys::Stat,
+}
+
+/// The first path in a directory, relative to the entry that it belongs to, that is not known and
+/// is no partial file of a receiver. `within`: where the directory lies in that entry.
 fn foreign(
     parent: &OwnedFd,
     name: &Path,
     within: &Path,
-    paths: &BTreeSet<PathBuf>,
+    is_known: &mut dyn FnMut(&Found<'_>) -> bool,
     depth: usize,
 ) -> Result<Option<PathBuf>, Errno> {
     if depth >= DEPTH_MAX {
@@ -157,12 +191,17 @@ fn foreign(
         let path = within.join(&name);
         let bytes = name.as_encoded_bytes();
         let is_left = bytes.starts_with(OURS) && bytes.ends_with(b".partial");
-        if !is_left && !paths.contains(&path) {
+        let found = Found {
+            directory: &directory,
+            name: &name,
+            within: &path,
+            there: sys::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?,
+        };
+        if !is_left && !is_known(&found) {
             return Ok(Some(path));
         }
-        let there = sys::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(there.st_mode) == FileType::Directory
-            && let Some(path) = foreign(&directory, name.as_ref(), &path, paths, depth + 1)?
+        if is_directory(&found.there)
+            && let Some(path) = foreign(&directory, name.as_ref(), &path, is_known, depth + 1)?
         {
             return Ok(Some(path));
         }

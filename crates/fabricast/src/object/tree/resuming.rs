@@ -244,7 +244,7 @@ impl Tree {
             let (file, end) = (piece.file(), offset + piece.size());
             let len = self.len(file);
             let overlap = || absurd("packs that overlap");
-            self.check_announced(file)?;
+            self.check_announced(piece)?;
             if !self.incomplete.contains_key(&file) && !self.named.contains_key(&file) {
                 let there = self.partial(file).ok_or_else(overlap)?;
                 self.take_partial(file, there, Ranges::default())?;

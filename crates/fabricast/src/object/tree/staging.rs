@@ -4,6 +4,7 @@
 //! small file is made under its own name there. That costs half as much as to make it without a
 //! name and to link it. One rename at the end shows the whole directory.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -106,8 +107,8 @@ impl Tree {
     }
 
     /// Gives staged directories their own names. Everything in them is complete, and on the disk if
-    /// that was asked for. Returns whether there were any.
-    pub(super) fn place_staged(&mut self) -> Result<bool, Error> {
+    /// that was asked for. Returns them.
+    pub(super) fn place_staged(&mut self) -> Result<BTreeSet<u32>, Error> {
         let staged = std::mem::take(&mut self.staged);
         for &entry in &staged {
             let (hidden, own) = (self.hidden_name(entry), self.own_name(entry));
@@ -127,7 +128,7 @@ impl Tree {
             })?;
             self.touched.insert(TOP);
         }
-        Ok(!staged.is_empty())
+        Ok(staged)
     }
 
     /// The error for something that has come to the place of a directory that is staged. Both stay.

@@ -74,8 +74,14 @@ fn unwanted(
     unwanted.cloned().collect()
 }
 
-/// Finds what is in the directories of a set and not in the set.
-fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Surplus>, Error> {
+/// Finds what is in the directories of a set and not in the set. What the directories `failed` hold
+/// is not known, and none of it counts.
+fn find(
+    root: &OwnedFd,
+    to: &Destination,
+    manifest: &Manifest,
+    failed: &BTreeSet<u32>,
+) -> Result<Vec<Surplus>, Error> {
     let mut wanted = BTreeMap::<u32, Vec<&[u8]>>::new();
     for entry in manifest.entries().iter().filter(|e| e.parent != TOP) {
         wanted.entry(entry.parent).or_default().push(&entry.name);
@@ -83,7 +89,7 @@ fn find(root: &OwnedFd, to: &Destination, manifest: &Manifest) -> Result<Vec<Sur
     wanted.values_mut().for_each(|names| names.sort_unstable());
     let mut surplus = Vec::new();
     for (number, entry) in (0..).zip(manifest.entries()) {
-        if entry.kind != Kind::Directory {
+        if entry.kind != Kind::Directory || failed.contains(&number) {
             continue;
         }
         let path = relative(manifest, to.name.as_deref(), number);
@@ -157,7 +163,7 @@ pub(super) fn not_deleted(path: &Path, e: Errno) -> Error {
 
 impl Tree {
     /// Whether a directory has the place of an entry that is none, and is to be deleted.
-    pub(super) fn is_blocked(&self, entry: u32, directory: &OwnedFd, name: &Path) -> bool {
+    pub(super) fn is_blocked(&mut self, entry: u32, directory: &OwnedFd, name: &Path) -> bool {
         (self.replaces_all(entry) || self.is_owned(entry))
             && sys::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
                 .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory)
@@ -166,7 +172,7 @@ impl Tree {
 
     /// Deletes a directory that has the place of an entry that is none, if that may be.
     pub(super) fn make_way(
-        &self,
+        &mut self,
         entry: u32,
         directory: &OwnedFd,
         name: &Path,
@@ -188,7 +194,7 @@ impl Tree {
     /// Deletes what is in the directories of the set and not in the set. Returns how many entries
     /// that were.
     pub(super) fn delete_surplus(&mut self) -> Result<u64, Error> {
-        let surplus = find(&self.root, &self.destination, &self.manifest)?;
+        let surplus = find(&self.root, &self.destination, &self.manifest, &self.failed)?;
         let mut count = 0;
         for Surplus { directory, name } in surplus {
             let within = self.path(directory);
@@ -233,7 +239,8 @@ impl DryRun {
 
     /// The paths that would be deleted. One that is a directory goes with all that it holds.
     pub fn surplus(&self) -> Result<Vec<PathBuf>, Error> {
-        let mut found = find(&self.root, &self.destination, &self.manifest)?;
+        let none = BTreeSet::new(); // which directories fail comes later than the manifest
+        let mut found = find(&self.root, &self.destination, &self.manifest, &none)?;
         if self.destination.replaces_all() {
             found.extend(self.of_another_type());
         }

@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 
 use super::*;
 use crate::object::Challenge;
+use crate::object::manifest::Special;
 use crate::object::testing::{packs, pieces_of, scratch, set_of};
 
 /// A tree beneath `root`, which may replace files and waits for no disk.
@@ -344,6 +345,56 @@ fn a_sender_that_may_be_anybody_gets_no_wide_permissions() {
     let nobody = (u32::MAX, u32::MAX);
     let of_nobody = modes_of(nobody, false, true, 0o077);
     assert_eq!(of_nobody, [0o1777, 0o777, 0o755, 0o777]);
+}
+
+/// A sender that was found by its announcement may be anybody, and gives files to nobody. A sender
+/// that the user has named gives each entry its owner.
+#[test]
+fn owners_come_from_senders_that_were_named() {
+    let own = rustix::process::geteuid().as_raw();
+    if own != 0 {
+        println!("skipped: only root can give files away");
+        return;
+    }
+    let owner = (12_345, 23_456);
+    let kinds = [
+        ("d", Kind::Directory),
+        ("f", Kind::File(2)),
+        ("link", Kind::Symlink((*b"f").into())),
+        ("fifo", Kind::Special(Special::Fifo)),
+        ("long", Kind::File(1)),
+    ];
+    let names = kinds.each_ref().map(|(name, _)| *name);
+    let mut entries = kinds.map(|(name, kind)| entry(TOP, name, kind, 0o644));
+    entries[0].mode = 0o755;
+    for entry in &mut entries {
+        entry.owner = owner;
+    }
+    for (is_tame, is_whole) in [(false, true), (false, false), (true, true), (true, false)] {
+        let dir = scratch();
+        let mut tree = tree(&dir);
+        (tree.destination.is_tame, tree.destination.is_privileged) = (is_tame, true);
+        tree.add_page(&page(&entries)).unwrap();
+        match is_whole {
+            true => tree.write(&[piece(1, 0, 2, true)], b"hi").unwrap(),
+            false => {
+                tree.write(&[piece(1, 0, 1, false)], b"h").unwrap();
+                tree.write(&[piece(1, 1, 1, true)], b"i").unwrap();
+            }
+        }
+        tree.write(&[piece(4, 0, 1, true)], b"x").unwrap();
+        tree.finish().unwrap();
+        for name in names {
+            let Ok(there) = dir.join(name).symlink_metadata() else {
+                assert!(is_tame && name == "fifo");
+                continue;
+            };
+            let expected = if is_tame { own } else { owner.0 };
+            assert_eq!(there.uid(), expected, "{name}, found: {is_tame}");
+            assert_eq!(there.gid() == owner.1, !is_tame, "{name}, found: {is_tame}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }
 
 #[test]

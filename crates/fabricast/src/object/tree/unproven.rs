@@ -179,6 +179,29 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
+    /// A sender that was found may be anybody, and gives files to nobody.
+    #[test]
+    fn a_file_gets_its_owner_from_a_sender_that_was_named() {
+        let own = rustix::process::geteuid();
+        for is_tame in [false, true] {
+            let dir = scratch();
+            let destination = Destination {
+                is_tame,
+                is_privileged: true,
+                ..Destination::new(dir.clone())
+            };
+            let mut file = UnprovenFile::new(destination).unwrap();
+            file.write(0, b"hello").unwrap();
+            file.finish(&metadata("f")).unwrap();
+            let there = std::fs::metadata(dir.join("f")).unwrap();
+            let gives = own.is_root() && !is_tame;
+            let expected = if gives { 12_345 } else { own.as_raw() };
+            assert_eq!(there.uid(), expected, "found: {is_tame}");
+            assert_eq!(there.gid() == 23_456, gives, "found: {is_tame}");
+            std::fs::remove_dir_all(dir).unwrap();
+        }
+    }
+
     #[test]
     fn a_name_that_is_taken_or_none_is_refused_and_leaves_nothing() {
         let dir = scratch();

@@ -25,14 +25,14 @@ struct File {
 struct Known {
     /// Messages that are not acknowledged: from the sender, and to it.
     under_way: [u32; 2],
-    files: BTreeMap<FileId, Share>,
+    files: BTreeMap<FileId, FileAtReceiver>,
     /// The newest file that has been heard of in each slot.
     newest: BTreeMap<Fd, FileId>,
 }
 
 /// One file at one receiver.
 #[derive(Default)]
-struct Share {
+struct FileAtReceiver {
     here: Vec<bool>,
     requested: Vec<bool>,
     has_eof: bool,
@@ -112,13 +112,13 @@ impl Judge {
         self.files.get(&file).is_some_and(|open| open.fd == fd)
     }
 
-    fn share(&mut self, receiver: ReceiverId, file: FileId) -> &mut Share {
+    fn file_at(&mut self, receiver: ReceiverId, file: FileId) -> &mut FileAtReceiver {
         let len = self.files[&file].len as usize;
         let known = self.known.entry(receiver).or_default();
-        let share = known.files.entry(file).or_default();
-        share.here.resize(len, false);
-        share.requested.resize(len, false);
-        share
+        let state = known.files.entry(file).or_default();
+        state.here.resize(len, false);
+        state.requested.resize(len, false);
+        state
     }
 
     /// A message leaves by a channel: it costs a credit.
@@ -132,11 +132,11 @@ impl Judge {
     /// A message of a receiver that a test has made up, and which may break the rules.
     pub fn made_up(&mut self, receiver: ReceiverId, message: &Message) {
         self.spend(receiver, true);
-        let share = self.share(receiver, message.file);
+        let state = self.file_at(receiver, message.file);
         match message.body {
-            Body::BofRequest => share.bof_requests = 1,
+            Body::BofRequest => state.bof_requests = 1,
             Body::DataRequest { offset, len } => {
-                let bytes = share.requested.iter_mut().skip(offset as usize);
+                let bytes = state.requested.iter_mut().skip(offset as usize);
                 bytes.take(len as usize).for_each(|byte| *byte = true);
             }
             _ => {}
@@ -159,15 +159,15 @@ impl Judge {
         let is_noted = ended.is_some_and(|(_, noted)| noted.contains(&receiver));
         let multicast = file.multicast;
         let is_foretold = self.foretold.contains(&message.file);
-        let share = self.share(receiver, message.file);
+        let state = self.file_at(receiver, message.file);
         match message.body {
             Body::FileTimeout => {
-                share.timeouts += 1;
-                assert_eq!(share.timeouts, 1, "FILE_TIMEOUT again");
+                state.timeouts += 1;
+                assert_eq!(state.timeouts, 1, "FILE_TIMEOUT again");
             }
             Body::Eof { .. } => assert!(is_noted, "EOF to a receiver that is not noted"),
             Body::Bof { .. } => assert!(
-                share.bof_requests > 0 || is_foretold,
+                state.bof_requests > 0 || is_foretold,
                 "nobody has requested {message:?}"
             ),
             Body::Data { offset, len } => {
@@ -176,7 +176,7 @@ impl Judge {
                     range.end as u64 <= multicast,
                     "{message:?} is not multicast yet"
                 );
-                let all = share.requested[range].iter().all(|&requested| requested);
+                let all = state.requested[range].iter().all(|&requested| requested);
                 assert!(all || is_foretold, "nobody has requested {message:?}");
             }
             _ => panic!("the sender sends {message:?}"),
@@ -192,21 +192,21 @@ impl Judge {
             return;
         }
         let is_forged = self.is_forged;
-        let share = self.share(receiver, message.file);
-        let may_repeat = is_forged || share.is_forgotten;
+        let state = self.file_at(receiver, message.file);
+        let may_repeat = is_forged || state.is_forgotten;
         match message.body {
             Body::BofRequest => {
-                share.bof_requests += 1;
-                let most = 1 + u32::from(share.has_eof); // again at the EOF
+                state.bof_requests += 1;
+                let most = 1 + u32::from(state.has_eof); // again at the EOF
                 assert!(
-                    share.bof_requests <= most || may_repeat,
+                    state.bof_requests <= most || may_repeat,
                     "BOF_REQUEST again"
                 );
-                assert!(!share.is_announced, "the BOF is here");
+                assert!(!state.is_announced, "the BOF is here");
             }
             Body::DataRequest { offset, len } => {
                 for at in offset as usize..(offset + len) as usize {
-                    let Some(requested) = share.requested.get_mut(at) else {
+                    let Some(requested) = state.requested.get_mut(at) else {
                         assert!(is_forged, "byte {at} lies behind the end");
                         break;
                     };
@@ -215,9 +215,9 @@ impl Judge {
                 }
             }
             Body::TransferDone => {
-                share.dones += 1;
+                state.dones += 1;
                 assert!(
-                    share.is_complete && share.dones == 1,
+                    state.is_complete && state.dones == 1,
                     "TRANSFER_DONE too early"
                 );
             }
@@ -228,7 +228,7 @@ impl Judge {
     /// A message arrives by a channel.
     pub fn arrives(&mut self, receiver: ReceiverId, message: &Message) {
         if message.kind() == Type::Eof {
-            self.share(receiver, message.file).has_eof = true;
+            self.file_at(receiver, message.file).has_eof = true;
         }
     }
 
@@ -252,20 +252,20 @@ impl Judge {
             assert!(self.is_forged, "bytes behind the end");
             return;
         }
-        let share = self.share(receiver, message.file);
-        assert!(!share.is_complete, "bytes of a complete file");
+        let state = self.file_at(receiver, message.file);
+        assert!(!state.is_complete, "bytes of a complete file");
         // A range that reaches behind the end ends with a byte of which nothing is noted.
         let last = if end == range.end {
             end - 1
         } else {
             range.start
         };
-        let ends = [range.start, last].map(|at| share.here[at as usize]);
+        let ends = [range.start, last].map(|at| state.here[at as usize]);
         assert!(
             ends == [false, false] || is_foretold,
             "bytes that are here already"
         );
-        share.here[range.start as usize..end as usize].fill(true);
+        state.here[range.start as usize..end as usize].fill(true);
     }
 
     /// Something happens at a receiver.
@@ -282,29 +282,29 @@ impl Judge {
         match event {
             ReceiverEvent::Announced { len, .. } => {
                 assert!(*len == self.files[file].len || is_forged);
-                let share = self.share(receiver, *file);
-                assert!(!share.is_announced, "announced again");
-                share.is_announced = true;
+                let state = self.file_at(receiver, *file);
+                assert!(!state.is_announced, "announced again");
+                state.is_announced = true;
                 let known = self.known.entry(receiver).or_default();
                 let newest = known.newest.insert(*fd, *file);
                 assert!(newest.is_none_or(|newest| newest < *file), "file ids fall");
             }
             ReceiverEvent::Complete(..) => {
-                let share = self.share(receiver, *file);
-                assert!(share.is_announced || is_foretold, "complete without BOF");
-                assert!(share.has_eof, "complete without EOF");
-                let is_whole = share.here.iter().all(|&here| here);
+                let state = self.file_at(receiver, *file);
+                assert!(state.is_announced || is_foretold, "complete without BOF");
+                assert!(state.has_eof, "complete without EOF");
+                let is_whole = state.here.iter().all(|&here| here);
                 assert!(is_whole || is_foretold, "bytes are missing");
-                share.is_complete = true;
+                state.is_complete = true;
             }
             ReceiverEvent::Failed(.., why) => {
-                let share = self.share(receiver, *file);
-                assert!(!share.is_complete);
+                let state = self.file_at(receiver, *file);
+                assert!(!state.is_complete);
                 if *why == Failure::Forged {
                     // All of it was forgotten, for it may have been forged. If it was not, and the
                     // channel was late, it comes again.
-                    share.here.fill(false);
-                    (share.is_announced, share.is_forgotten) = (false, true);
+                    state.here.fill(false);
+                    (state.is_announced, state.is_forgotten) = (false, true);
                     let known = self.known.entry(receiver).or_default();
                     known.newest.remove(fd);
                 }
@@ -314,7 +314,7 @@ impl Judge {
 
     /// The sender says that a receiver has a file.
     pub fn done(&mut self, file: FileId, receiver: ReceiverId) {
-        assert_eq!(self.share(receiver, file).dones, 1, "it has not said so");
+        assert_eq!(self.file_at(receiver, file).dones, 1, "it has not said so");
     }
 
     /// A receiver goes.
@@ -336,7 +336,7 @@ impl Judge {
         }
         let noted: Vec<ReceiverId> = receivers.clone();
         for receiver in noted {
-            let is_done = self.share(receiver, id).dones == 1;
+            let is_done = self.file_at(receiver, id).dones == 1;
             assert!(is_done || unfinished.contains(&receiver));
         }
     }
@@ -347,18 +347,18 @@ impl Judge {
         for (id, file) in &self.files {
             let ended = file.ended.as_ref();
             if ended.is_some_and(|(_, noted)| noted.contains(&receiver)) {
-                let share = self
+                let state = self
                     .known
                     .get(&receiver)
                     .and_then(|known| known.files.get(id));
-                let Some(share) = share else { continue };
-                let has_begun = share.is_announced || share.here.contains(&true);
+                let Some(state) = state else { continue };
+                let has_begun = state.is_announced || state.here.contains(&true);
                 let end = ends.get(id);
                 assert!(
                     end.is_some() || !has_begun,
                     "{receiver:?} does not know of {id:?}"
                 );
-                assert_eq!(end == Some(&End::Complete), share.is_complete);
+                assert_eq!(end == Some(&End::Complete), state.is_complete);
             }
         }
     }
@@ -374,11 +374,11 @@ impl Judge {
             };
             let (_, unfinished) = &closed[id];
             for receiver in noted {
-                let share = self
+                let state = self
                     .known
                     .get(receiver)
                     .and_then(|known| known.files.get(id));
-                let is_complete = share.is_some_and(|share| share.is_complete);
+                let is_complete = state.is_some_and(|state| state.is_complete);
                 assert!(is_complete || unfinished.contains(receiver));
             }
         }

@@ -236,3 +236,77 @@ fn what_an_interrupted_run_has_put_there_is_replaced() {
         std::fs::remove_dir_all(dir).unwrap();
     }
 }
+
+/// What a run has put there that was interrupted gives way to an entry of another type, too: a file
+/// or a link to a directory, and a directory with what that run has added to a file or a link.
+#[test]
+fn what_an_interrupted_run_has_put_there_changes_its_type() {
+    let file = |name, parent| entry(parent, name, Kind::File(3), 0o644);
+    let link = |to: &[u8]| entry(TOP, "d", Kind::Symlink(to.into()), 0o777);
+    let directory = entry(TOP, "d", Kind::Directory, 0o755);
+    let grown = page(&[
+        directory.clone(),
+        entry(0, "new", Kind::Directory, 0o755),
+        file("f", 1),
+    ]);
+    let files = [page(&[file("d", TOP), file("z", TOP)]), grown];
+    for (from, to_link) in [
+        ("file", false),
+        ("link", false),
+        ("dir", false),
+        ("dir", true),
+    ] {
+        for is_foreign in [false, true] {
+            let dir = scratch();
+            // Of the directory the caller knows what came before: nothing in it.
+            let known = match from {
+                "dir" => before("d", &[]),
+                _ => Before::default(),
+            };
+            let earlier = match from {
+                "file" => files[0].clone(),
+                "link" => page(&[link(b"nowhere"), file("z", TOP)]),
+                _ => files[1].clone(),
+            };
+            if from == "dir" {
+                std::fs::create_dir(dir.join("d")).unwrap();
+            }
+            let mut tree = tree_of_one_sender(&dir, &known);
+            tree.resume(&blake3::hash(&earlier), &mut || Ok(()))
+                .unwrap();
+            tree.add_page(&earlier).unwrap();
+            match from {
+                "file" => tree.write(&[piece(0, 0, 3, true)], b"old").unwrap(),
+                // Links are made at the end, before the journal goes.
+                "link" => symlink("nowhere", dir.join("d")).unwrap(),
+                _ => tree.write(&[piece(2, 0, 3, true)], b"old").unwrap(),
+            }
+            tree.note_pack(b"any", 3);
+            drop(tree);
+            let mine = match from {
+                "dir" => dir.join("d/new/mine"),
+                _ => dir.join("d"),
+            };
+            if is_foreign {
+                let _ = std::fs::remove_file(&mine);
+                std::fs::write(&mine, "mine").unwrap();
+            }
+            let (set, pieces): (_, &[(u32, &[u8])]) = match (from, to_link) {
+                (_, true) => (page(&[link(b"there")]), &[]),
+                ("dir", _) => (page(&[file("d", TOP)]), &[(0, b"new")]),
+                _ => (page(&[directory.clone(), file("f", 0)]), &[(1, b"new")]),
+            };
+            let received = receive(&dir, &known, false, true, &set, pieces);
+            assert_eq!(received.is_err(), is_foreign, "{from}: {received:?}");
+            if is_foreign {
+                assert_eq!(std::fs::read(&mine).unwrap(), b"mine");
+            } else if to_link {
+                assert_eq!(dir.join("d").read_link().unwrap(), Path::new("there"));
+            } else {
+                let place = if from == "dir" { "d" } else { "d/f" };
+                assert_eq!(std::fs::read(dir.join(place)).unwrap(), b"new");
+            }
+            std::fs::remove_dir_all(dir).unwrap();
+        }
+    }
+}

@@ -6,7 +6,7 @@ use crate::object::pack::Pack;
 use crate::object::source_set::SourceSet;
 
 /// A tree with long, small, empty and sparse files, links, and directories.
-fn source(dir: &Path) -> Arc<SourceSet> {
+pub fn source(dir: &Path) -> Arc<SourceSet> {
     let from = dir.join("from");
     std::fs::create_dir_all(from.join("sub")).unwrap();
     for i in 0..300 {

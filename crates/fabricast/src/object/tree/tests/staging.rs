@@ -1,6 +1,6 @@
 //! Tests of directories that have a hidden name until the end.
 
-use super::resuming::{check, prepared, resumed, store_all};
+use super::resuming::{check, prepared, resumed, source, store_all};
 use super::*;
 use crate::object::pack::Pack;
 use crate::object::source_set::SourceSet;
@@ -243,6 +243,44 @@ fn a_directory_that_was_about_to_appear_is_entered_again() {
     store_all(&mut tree, &kept, &packs);
     tree.finish().unwrap();
     assert_eq!(names(&to), ["from"]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A run of root that is killed when it is about to show a directory, which is another user's at
+/// the sender: the next one goes on with it, and the directory is that user's in the end.
+#[test]
+fn a_directory_of_another_user_is_gone_on_with() {
+    use std::os::unix::fs::chown;
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give a directory away");
+        return;
+    }
+    let dir = scratch();
+    source(&dir);
+    let (from, owner) = (dir.join("from"), (Some(1), Some(2)));
+    for path in ["", "sub", "a"] {
+        chown(from.join(path), owner.0, owner.1).unwrap();
+    }
+    let set = set_of(std::slice::from_ref(&from));
+    let (packs, to) = (self::packs(&set).0, dir.join("to"));
+    std::fs::create_dir(&to).unwrap();
+    let (mut tree, kept) = resumed(&to, &set);
+    store_all(&mut tree, &kept, &packs);
+    // What comes to its place is found when all is flushed, and the directory is renamed.
+    std::fs::create_dir(to.join("from")).unwrap();
+    let staged = to.join(tree.relative(0));
+    failing(tree, &set);
+    std::fs::remove_dir(to.join("from")).unwrap();
+    let (mut tree, kept) = resumed(&to, &set);
+    assert_eq!(to.join(tree.relative(0)), staged);
+    assert!(store_all(&mut tree, &kept, &packs), "something comes again");
+    tree.finish().unwrap();
+    assert_eq!(names(&to), ["from"]);
+    for path in ["", "sub", "a"] {
+        let [was, is] = [&from, &to.join("from")].map(|at| at.join(path).metadata().unwrap());
+        let of = |meta: &std::fs::Metadata| (meta.mode(), meta.uid(), meta.gid(), meta.mtime());
+        assert_eq!((of(&is), is.uid()), (of(&was), 1), "{path}");
+    }
     std::fs::remove_dir_all(dir).unwrap();
 }
 
