@@ -77,7 +77,7 @@ fn the_cheaper_of_multicast_and_unicast_is_taken() {
         (0.8, true, 5.5),
         (0.9, true, 6.2),
         (0.5, false, 4.5),
-        (0.8, false, 16.0),
+        (0.8, false, 14.0),
     ] {
         let mut s = file(5, 1440, loss, 1);
         s.faults.down.multicast_only = multicast_only;

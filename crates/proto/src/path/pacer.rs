@@ -333,6 +333,7 @@ impl Pacer {
         }
         path.newest = number;
         path.has_reported(now, burst.bytes, rtt);
+        self.allowance.has_reported();
         let way = arrived_us.wrapping_sub(burst.at.micros());
         let shorter = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
         let shortest = |a, b| if shorter(a, b) { a } else { b };
@@ -412,9 +413,6 @@ impl Pacer {
     /// Ends the round if it is complete, and sets the rate. `newest` is the newest burst.
     /// Called at each feedback.
     pub fn tick(&mut self, now: Time, newest: u32) {
-        if !self.fixed && !self.allowance.allows(self.bytes) {
-            self.allow(now);
-        }
         if self.fixed || now.since(self.round_at) < ROUND_MIN {
             return;
         }

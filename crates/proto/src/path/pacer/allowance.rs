@@ -21,10 +21,8 @@ const REPORTS: u32 = 5;
 /// group; it is also at most [`REPORTS`] times the longest time between two reports. After this time
 /// without any report the path sends more, and ever more.
 const SILENCE: Duration = Duration::from_millis(250);
-/// Least share of packets that arrive which is told apart.
-const RARELY: f64 = 0.0625;
 /// Silences after which what is sent in vain doubles no more.
-const VAIN_MAX: u32 = 8;
+const VAIN_MAX: u32 = 7;
 
 /// How many bytes a path may send, all in all.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +36,8 @@ pub(super) struct Allowance {
     rose: Option<Time>,
     /// How often in a row no receiver has reported anything for too long.
     vain: u32,
-    /// When a receiver has been silent for too long to hold the path back any more.
+    /// When `upto` may change: at once after a report, else when a receiver has been silent for too
+    /// long to hold the path back any more.
     next: Time,
 }
 
@@ -59,9 +58,14 @@ impl Allowance {
         bytes < self.upto
     }
 
-    /// When a path that may send no more is to call [`Allowance::update`], if no report comes.
+    /// When a path that may send no more is to call [`Allowance::update`].
     pub(super) fn next(&self) -> Time {
         self.next
+    }
+
+    /// Notes that a receiver has reported.
+    pub(super) fn has_reported(&mut self) {
+        self.next = Time::ZERO;
     }
 
     /// Takes what receivers have reported until now. The path has sent `bytes`, and looks for its
@@ -79,34 +83,30 @@ impl Allowance {
         let window = reports * REPORTS * crowd;
         let silence = window.min(SILENCE * crowd);
         let heard = || counted().filter(|p| now.since(p.reported_at) < silence);
-        let usual = counted().map(|p| p.loss.usual()).fold(0.0, f64::max);
-        // How often a packet is sent until it arrives. Reports are lost as well: hence the square.
-        let tries = (1.0 / (1.0 - usual).max(RARELY)).round() as u64;
-        let least = LEAST * u64::from(crowd) * tries * tries;
+        let least = LEAST * u64::from(crowd);
         let rose = *self.rose.get_or_insert(now);
         let first = heard().map(|p| p.reported_at).min();
         self.next = first.unwrap_or(rose) + silence;
-        let reported = heard().map(|p| p.reported).min();
-        let slowest = heard().filter_map(|p| p.delivered).reduce(f64::min);
-        let upto = match (reported, slowest) {
-            (None, _) if now < self.next => return,
-            (None, _) => {
+        let Some(behind) = heard().map(|p| p.reported).min() else {
+            if now >= self.next {
                 (self.rose, self.next) = (Some(now), now + silence);
+                self.upto = bytes + (least << self.vain);
                 self.vain = (self.vain + 1).min(VAIN_MAX);
-                bytes + (least << (self.vain - 1))
             }
-            (Some(reported), Some(delivered)) if !starts => {
+            return;
+        };
+        self.vain = 0;
+        let slowest = heard().filter_map(|p| p.delivered).reduce(f64::min);
+        let upto = match slowest.filter(|_| !starts) {
+            None => behind + least + behind,
+            Some(delivered) => {
                 // A few slow receivers do not hold the path back: the rate follows them.
-                let reported = heard().map(|p| p.reported).max().unwrap_or(reported);
+                let ahead = heard().map(|p| p.reported).max().unwrap_or(behind);
                 let quickest = heard().filter_map(ReceiverState::rtt).max();
                 let over = window + quickest.unwrap_or_default();
-                reported + least + (delivered * over.as_secs_f64()) as u64
+                ahead + least + (delivered * over.as_secs_f64()) as u64
             }
-            (Some(reported), _) => reported + least + reported,
         };
-        if reported.is_some() {
-            self.vain = 0;
-        }
         if upto > self.upto {
             self.rose = Some(now);
         }

@@ -32,6 +32,18 @@ impl Bench {
         }
     }
 
+    /// The next burst, and its number.
+    fn next_burst(&mut self) -> (u32, Burst) {
+        self.burst += 1;
+        let burst = Burst {
+            at: self.now,
+            path: 0,
+            fresh: self.fresh,
+            bytes: u64::from(self.fresh) * 1000,
+        };
+        (self.burst, burst)
+    }
+
     /// Sends for the time `long`, as fast as the pacer allows.
     fn send(&mut self, long: Duration) {
         let end = self.now + long;
@@ -39,14 +51,7 @@ impl Bench {
             self.now = self.now.max(self.pacer.opens_at());
             let took = Duration::from_secs_f64(f64::from(Bench::BURST) / self.link);
             self.arrived = (self.now + Duration::from_micros(50)).max(self.arrived + took);
-            let burst = Burst {
-                at: self.now,
-                path: 0,
-                fresh: self.fresh,
-                bytes: u64::from(self.fresh) * 1000,
-            };
-            self.burst += 1;
-            let number = self.burst;
+            let (number, burst) = self.next_burst();
             let (received, at) = (self.fresh, self.arrived);
             self.fresh += 10;
             self.pacer.sent(self.now, Bench::BURST);
@@ -63,6 +68,33 @@ impl Bench {
 }
 
 /// Each receiver loses 1 % of the packets, and each loses other packets.
+/// What a receiver has reported counts also if the path had something left to send at that time.
+#[test]
+fn a_report_lets_a_path_send_on_whenever_it_came() {
+    let mut b = Bench::new(1.25e6);
+    let mut first = None;
+    while b.pacer.takes_new(b.now) {
+        let (number, burst) = b.next_burst();
+        b.pacer.sent(b.now, Bench::BURST);
+        b.fresh += 10;
+        b.now = b.now + Duration::from_millis(1);
+        match &first {
+            // The third burst is reported, and then a fourth one leaves.
+            None if number == 3 => first = Some((number, burst)),
+            Some(reported) => {
+                let told = (20, b.now.micros());
+                let (number, burst) = (reported.0, &reported.1);
+                let rtt = b.now.since(burst.at);
+                b.pacer.sample(b.now, 0, (number, burst), rtt, told);
+            }
+            None => {}
+        }
+    }
+    // 20 000 bytes are reported: twice as many and 32 KiB may be sent.
+    assert_eq!(b.fresh, 80);
+    assert!(b.pacer.takes_new_at() > b.now);
+}
+
 #[test]
 fn of_many_receivers_none_is_slow_by_chance() {
     const LINK: f64 = 1.25e6;
