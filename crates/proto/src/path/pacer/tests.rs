@@ -68,28 +68,34 @@ impl Bench {
 }
 
 /// Each receiver loses 1 % of the packets, and each loses other packets.
-/// What a receiver has reported counts also if the path had something left to send at that time.
+/// A report counts also if the path may still send something when it comes.
 #[test]
 fn a_report_lets_a_path_send_on_whenever_it_came() {
     let mut b = Bench::new(1.25e6);
-    let mut first = None;
-    while b.pacer.takes_new(b.now) {
-        let (number, burst) = b.next_burst();
+    let mut bursts = Vec::new();
+    let send = |b: &mut Bench, bursts: &mut Vec<(u32, Burst)>| {
+        bursts.push(b.next_burst());
         b.pacer.sent(b.now, Bench::BURST);
         b.fresh += 10;
+    };
+    let report = |b: &mut Bench, (number, burst): (u32, Burst)| {
         b.now = b.now + Duration::from_millis(1);
-        match &first {
-            // The third burst is reported, and then a fourth one leaves.
-            None if number == 3 => first = Some((number, burst)),
-            Some(reported) => {
-                let told = (20, b.now.micros());
-                let (number, burst) = (reported.0, &reported.1);
-                let rtt = b.now.since(burst.at);
-                b.pacer.sample(b.now, 0, (number, burst), rtt, told);
-            }
-            None => {}
+        let told = (burst.fresh, b.now.micros());
+        let rtt = b.now.since(burst.at);
+        b.pacer.sample(b.now, 0, (number, &burst), rtt, told);
+    };
+    let send_all = |b: &mut Bench, bursts: &mut Vec<(u32, Burst)>| {
+        while b.pacer.takes_new(b.now) {
+            send(b, bursts);
         }
-    }
+    };
+    send_all(&mut b, &mut bursts);
+    assert_eq!(b.fresh, 40, "32 KiB");
+    report(&mut b, bursts[1]);
+    assert!(b.pacer.takes_new(b.now));
+    send(&mut b, &mut bursts);
+    report(&mut b, bursts[2]);
+    send_all(&mut b, &mut bursts);
     // 20 000 bytes are reported: twice as many and 32 KiB may be sent.
     assert_eq!(b.fresh, 80);
     assert!(b.pacer.takes_new_at() > b.now);
