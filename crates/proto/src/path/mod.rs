@@ -20,7 +20,6 @@ use crate::id::{Cut, Extent, NodeId, OpId};
 use crate::repair::Parity;
 use crate::repair::{XorExtents, XorSources};
 use crate::seq::Seq;
-use crate::time::Time;
 use crate::wire::{Origin, Probe};
 use window::Window;
 
@@ -88,23 +87,6 @@ pub struct Path {
     pub limit: Option<Seq>,
     /// Number of members whose right edge is `limit`.
     pub at_limit: u32,
-}
-
-impl Path {
-    /// Whether new packets may leave, apart from the rate. Repairs may always, since reports ask
-    /// for them. Where packets need more than one try, reports are lost as well, and the next one
-    /// says little of how much is under way.
-    pub fn takes_new(&mut self, now: Time) -> bool {
-        self.lossy > 0 || self.pacer.takes_new(now)
-    }
-
-    /// When new packets may leave, apart from the rate, if no report comes before.
-    pub fn takes_new_at(&self) -> Time {
-        match self.lossy {
-            0 => self.pacer.takes_new_at(),
-            _ => Time::ZERO,
-        }
-    }
 }
 
 /// What the sender sends next.

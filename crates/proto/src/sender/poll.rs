@@ -339,7 +339,7 @@ impl Sender {
                 at(opens.max(t + self.nack_delay(i, scheme)));
             }
             if self.window_is_open(i) {
-                at(opens.max(may_start).max(l.takes_new_at()));
+                at(opens.max(may_start).max(l.pacer.takes_new_at()));
             }
         }
         sends
