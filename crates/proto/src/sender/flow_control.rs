@@ -185,7 +185,9 @@ impl Sender {
     /// Whether a path sends a new packet next, when its rate lets it.
     pub(super) fn sends_new(&mut self, now: Time, at: usize) -> bool {
         let may = self.may_start(now) && self.window_is_open(at);
-        may && self.paths[at].as_mut().is_some_and(|l| l.pacer.takes_new(now))
+        may && self.paths[at]
+            .as_mut()
+            .is_some_and(|l| l.pacer.takes_new(now))
     }
 
     /// When new packets may be sent although not all members have been heard; `None`: only windows
