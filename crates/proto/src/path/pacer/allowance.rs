@@ -18,8 +18,8 @@ const FEW: usize = 64;
 /// Longest times between two reports for which bytes may be under way at the delivered rate.
 const REPORTS: u32 = 5;
 /// Longest time for which a receiver that reports nothing new holds the path back, in a small
-/// group; it is also at most [`REPORTS`] times the longest time between two reports. After this time
-/// without any report the path sends more, and ever more.
+/// group. It is also at most [`REPORTS`] times the longest time between two reports. After this
+/// time without any report the path sends more, and ever more.
 const SILENCE: Duration = Duration::from_millis(250);
 /// Silences after which what is sent in vain doubles no more.
 const VAIN_MAX: u32 = 7;
