@@ -15,6 +15,7 @@
 //! fills it (TCP, for example). *Compete* then keeps a queue of its own beside the other flow's, or
 //! takes losses as TCP does, until a drain finds the queue gone.
 
+mod allowance;
 mod outpacing;
 mod quanta;
 mod receiver;
@@ -24,6 +25,7 @@ use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
+use allowance::Allowance;
 use outpacing::{Next, Outpacing, Round};
 pub use quanta::Quanta;
 use receiver::{Mark, QUEUE_LOW_US, ReceiverState, USED};
@@ -131,6 +133,8 @@ pub struct Pacer {
     rate: f64,
     /// When packets may leave at the rate.
     quanta: Quanta,
+    /// How much may be under way.
+    allowance: Allowance,
     phase: Phase,
     /// Members whose speed counts or has counted, sorted by number.
     paths: Vec<(u32, ReceiverState)>,
@@ -168,12 +172,15 @@ pub struct Pacer {
 
 impl Pacer {
     /// The pacer of a path without receivers. `fixed`: the node's fixed rate, in bytes per second.
-    pub fn new(fixed: Option<u64>) -> Pacer {
+    /// `reports`: the longest time from a packet to a receiver's report on it; `None`: receivers
+    /// report on request only.
+    pub fn new(fixed: Option<u64>, reports: Option<Duration>) -> Pacer {
         let rate = fixed.map_or(RATE_START, |r| (r as f64).max(1.0));
         Pacer {
             fixed: fixed.is_some(),
             rate,
             quanta: Quanta::new(rate),
+            allowance: Allowance::new(reports.filter(|_| fixed.is_none())),
             phase: Phase::Startup,
             paths: Vec::new(),
             round: 0,
@@ -273,6 +280,23 @@ impl Pacer {
         self.fixed || self.quanta.is_open(now)
     }
 
+    /// Whether new packets may leave, apart from the rate: not too much is under way. Repairs may
+    /// always, since reports ask for them.
+    pub fn takes_new(&mut self, now: Time) -> bool {
+        if !self.allowance.allows(self.bytes) && now >= self.allowance.next() {
+            self.allow(now);
+        }
+        self.allowance.allows(self.bytes)
+    }
+
+    /// When new packets may leave, apart from the rate, if no report comes before.
+    pub fn takes_new_at(&self) -> Time {
+        match self.allowance.allows(self.bytes) {
+            true => Time::ZERO,
+            false => self.allowance.next(),
+        }
+    }
+
     /// When a packet may leave.
     pub fn opens_at(&self) -> Time {
         match self.fixed {
@@ -308,6 +332,8 @@ impl Pacer {
             return None;
         }
         path.newest = number;
+        path.has_reported(now, burst.bytes, rtt);
+        self.allowance.has_reported();
         let way = arrived_us.wrapping_sub(burst.at.micros());
         let shorter = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
         let shortest = |a, b| if shorter(a, b) { a } else { b };
@@ -435,6 +461,7 @@ impl Pacer {
         }
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.quanta.set_rate(self.rate);
+        self.allow(now);
         self.round = newest.wrapping_add(1);
         self.round_at = now;
         self.round_bytes = self.bytes;
@@ -445,8 +472,19 @@ impl Pacer {
             self.base_at = now;
             for (_, p) in &mut self.paths {
                 p.base = [None, p.base[0].or(p.base[1])];
+                p.quickest = [None, p.quickest[0].or(p.quickest[1])];
             }
         }
+    }
+
+    /// Sets how much may be under way.
+    fn allow(&mut self, now: Time) {
+        if self.outpacing.tries() {
+            // A trial is about receivers that do not take what is sent.
+            return self.allowance.lift();
+        }
+        let starts = self.phase == Phase::Startup;
+        self.allowance.update(now, &self.paths, self.bytes, starts);
     }
 
     /// The shortest queue and the largest delivered rate of the last rounds: a late process or

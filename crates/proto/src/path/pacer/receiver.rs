@@ -38,6 +38,12 @@ pub(super) struct ReceiverState {
     pub(super) last_us: u32,
     /// Number of the newest reported burst.
     pub(super) newest: u32,
+    /// Bytes that had been sent before that burst.
+    pub(super) reported: u64,
+    /// When the report on that burst came.
+    pub(super) reported_at: Time,
+    /// Shortest round trips seen in the current and in the last period.
+    pub(super) quickest: [Option<Duration>; 2],
     /// Shortest queue in this round, in µs.
     pub(super) queue_us: Option<u32>,
     /// Delivered rate in bytes per second of what was sent: the usual loss does not lower it.
@@ -64,6 +70,18 @@ impl ReceiverState {
     /// Whether the rate follows this receiver.
     pub(super) fn counts(&self) -> bool {
         self.required && !self.aside
+    }
+
+    /// Notes a report on a burst before which `bytes` had been sent. The burst and the report were
+    /// under way for `rtt`.
+    pub(super) fn has_reported(&mut self, now: Time, bytes: u64, rtt: Duration) {
+        (self.reported, self.reported_at) = (bytes, now);
+        self.quickest[0] = Some(self.quickest[0].map_or(rtt, |q| q.min(rtt)));
+    }
+
+    /// The shortest round trip of late.
+    pub(super) fn rtt(&self) -> Option<Duration> {
+        self.quickest.into_iter().flatten().min()
     }
 
     /// Whether this receiver has held the rate for as long as `patience`.
@@ -93,6 +111,9 @@ impl ReceiverState {
             mark: None,
             last_us: 0,
             newest: 0,
+            reported: 0,
+            reported_at: Time::ZERO,
+            quickest: [None; 2],
             queue_us: None,
             delivered: None,
             arrives: None,

@@ -20,7 +20,7 @@ impl Bench {
     const BURST: u32 = 10_000;
 
     fn new(link: f64) -> Bench {
-        let mut pacer = Pacer::new(None);
+        let mut pacer = Pacer::new(None, Some(Duration::from_millis(20)));
         pacer.require(0, true);
         Bench {
             pacer,
@@ -32,6 +32,18 @@ impl Bench {
         }
     }
 
+    /// The next burst, and its number.
+    fn next_burst(&mut self) -> (u32, Burst) {
+        self.burst += 1;
+        let burst = Burst {
+            at: self.now,
+            path: 0,
+            fresh: self.fresh,
+            bytes: u64::from(self.fresh) * 1000,
+        };
+        (self.burst, burst)
+    }
+
     /// Sends for the time `long`, as fast as the pacer allows.
     fn send(&mut self, long: Duration) {
         let end = self.now + long;
@@ -39,14 +51,7 @@ impl Bench {
             self.now = self.now.max(self.pacer.opens_at());
             let took = Duration::from_secs_f64(f64::from(Bench::BURST) / self.link);
             self.arrived = (self.now + Duration::from_micros(50)).max(self.arrived + took);
-            let burst = Burst {
-                at: self.now,
-                path: 0,
-                fresh: self.fresh,
-                bytes: u64::from(self.fresh) * 1000,
-            };
-            self.burst += 1;
-            let number = self.burst;
+            let (number, burst) = self.next_burst();
             let (received, at) = (self.fresh, self.arrived);
             self.fresh += 10;
             self.pacer.sent(self.now, Bench::BURST);
@@ -63,11 +68,47 @@ impl Bench {
 }
 
 /// Each receiver loses 1 % of the packets, and each loses other packets.
+/// A report counts also if the path may still send something when it comes.
+#[test]
+fn a_report_lets_a_path_send_on_whenever_it_came() {
+    let mut b = Bench::new(1.25e6);
+    let mut bursts = Vec::new();
+    let send = |b: &mut Bench, bursts: &mut Vec<(u32, Burst)>| {
+        bursts.push(b.next_burst());
+        b.pacer.sent(b.now, Bench::BURST);
+        b.fresh += 10;
+    };
+    let report = |b: &mut Bench, (number, burst): (u32, Burst)| {
+        b.now = b.now + Duration::from_millis(1);
+        let told = (burst.fresh, b.now.micros());
+        let rtt = b.now.since(burst.at);
+        b.pacer.sample(b.now, 0, (number, &burst), rtt, told);
+    };
+    let send_all = |b: &mut Bench, bursts: &mut Vec<(u32, Burst)>| {
+        while b.pacer.takes_new(b.now) {
+            send(b, bursts);
+        }
+    };
+    send_all(&mut b, &mut bursts);
+    assert_eq!(b.fresh, 40, "32 KiB");
+    report(&mut b, bursts[1]);
+    assert!(b.pacer.takes_new(b.now));
+    send(&mut b, &mut bursts);
+    report(&mut b, bursts[2]);
+    send_all(&mut b, &mut bursts);
+    // 20 000 bytes are reported: twice as many and 32 KiB may be sent.
+    assert_eq!(b.fresh, 80);
+    assert!(b.pacer.takes_new_at() > b.now);
+}
+
 #[test]
 fn of_many_receivers_none_is_slow_by_chance() {
     const LINK: f64 = 1.25e6;
     for receivers in [1, 128] {
-        let (mut pacer, mut rng) = (Pacer::new(None), Rng::new(1));
+        let (mut pacer, mut rng) = (
+            Pacer::new(None, Some(Duration::from_millis(20))),
+            Rng::new(1),
+        );
         let mut received = vec![0; receivers];
         (0..receivers).for_each(|member| pacer.require(member, true));
         let (mut now, mut arrived, mut sent, mut number) = (Time::ZERO, Time::ZERO, 0, 0);
