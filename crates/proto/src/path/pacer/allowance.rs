@@ -79,11 +79,11 @@ impl Allowance {
     ) {
         let Some(reports) = self.reports else { return };
         let counted = || paths.iter().map(|p| &p.1).filter(|p| p.counts());
-        let crowd = paths.len().div_ceil(FEW).max(1) as u32;
-        let window = reports * REPORTS * crowd;
-        let silence = window.min(SILENCE * crowd);
+        let suppression = paths.len().div_ceil(FEW).max(1) as u32;
+        let window = reports * REPORTS * suppression;
+        let silence = window.min(SILENCE * suppression);
         let heard = || counted().filter(|p| now.since(p.reported_at) < silence);
-        let least = LEAST * u64::from(crowd);
+        let least = LEAST * u64::from(suppression);
         let rose = *self.rose.get_or_insert(now);
         let first = heard().map(|p| p.reported_at).min();
         self.next = first.unwrap_or(rose) + silence;
