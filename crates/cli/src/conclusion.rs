@@ -237,7 +237,11 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
             0 => String::new(),
             len => format!(" ({:.3} x)", t.wire_bytes as f64 / len as f64),
         };
-        let goodput = len as f64 / report.seconds.max(1e-9);
+        // Only what came to the receiver that got most counts.
+        let complete = report.receivers.iter().filter(|r| r.state.is_complete());
+        let present = complete.map(|r| r.statistics.present_bytes).min();
+        let came = len.saturating_sub(present.unwrap_or(0));
+        let goodput = came as f64 / report.seconds.max(1e-9);
         text.push_str(&format!(
             "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire{multiple}, {} repairs\n",
             units::bytes(len),

@@ -153,7 +153,8 @@ impl Lister {
         loop {
             let began = Instant::now();
             if let Ok(watched) = &mut watched {
-                for (path, e) in watched.renew() {
+                let paths = candidates(&self.dir, &self.selection.exclude);
+                for (path, e) in watched.renew(paths.unwrap_or_default().0.values()) {
                     self.not_told(&path, &e);
                 }
             }

@@ -4,19 +4,17 @@
 //! watched, such as a directory that may not be read, takes no other one with it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 use fabricast::pattern::Pattern;
 use notify::event::{AccessKind, AccessMode};
-use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use notify::{ErrorKind, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 /// The watches of one feed's directory.
 pub struct Watched {
-    dir: PathBuf,
-    /// Names that matter nowhere.
-    left_out: Vec<Pattern>,
     watcher: RecommendedWatcher,
     /// The entries that are watched, each with the device and inode of its directory: another one
     /// may have taken its place.
@@ -31,10 +29,10 @@ impl Watched {
         left_out: Vec<Pattern>,
         rings: SyncSender<()>,
     ) -> notify::Result<Watched> {
-        let (top, not_told) = (dir.to_owned(), left_out.clone());
+        let top = dir.to_owned();
         let tell = move |event: notify::Result<notify::Event>| {
             // After an error the kernel may have told less than there was.
-            if event.is_ok_and(|event| !matters(&event, &top, &not_told)) {
+            if event.is_ok_and(|event| !matters(&event, &top, &left_out)) {
                 return;
             }
             let _ = rings.try_send(());
@@ -44,18 +42,20 @@ impl Watched {
         let mut watcher = RecommendedWatcher::new(tell, config)?;
         watcher.watch(dir, RecursiveMode::NonRecursive)?;
         Ok(Watched {
-            dir: dir.to_owned(),
-            left_out,
             watcher,
             entries: BTreeMap::new(),
         })
     }
 
-    /// Watches all that is beneath the entries that there are now, and what links directly in the
-    /// directory lead to, since they stand for it. Returns the entries that the kernel does not
-    /// watch, or not all of, each with the reason; the next call tries them again.
-    pub fn renew(&mut self) -> Vec<(PathBuf, notify::Error)> {
-        let now = self.present();
+    /// Watches all that is beneath the entries that there are now, and what links lead to that are
+    /// entries, since they stand for it. Returns the entries that may be read and that the kernel
+    /// does not watch, or not all of, each with the reason. The next call tries again what failed.
+    pub fn renew<'a>(
+        &mut self,
+        paths: impl Iterator<Item = &'a PathBuf>,
+    ) -> Vec<(PathBuf, notify::Error)> {
+        let now = paths.filter_map(|path| Some((path.clone(), watchable(path)?)));
+        let now: BTreeMap<_, _> = now.collect();
         for (path, _) in self.entries.iter().filter(|e| now.get(e.0) != Some(e.1)) {
             let _ = self.watcher.unwatch(path);
         }
@@ -67,27 +67,24 @@ impl Watched {
             }
             match self.watcher.watch(&path, RecursiveMode::Recursive) {
                 Ok(()) => _ = self.entries.insert(path, is),
+                Err(e) if is_denied(&e) => {}
                 Err(e) => failed.push((path, e)),
             }
         }
         failed
     }
+}
 
-    /// What has to be watched by itself now: directories, and what links lead to.
-    fn present(&self) -> BTreeMap<PathBuf, (u64, u64)> {
-        let is_entry = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            !self.left_out.iter().any(|pattern| pattern.matches(&name))
-        };
-        let paths = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let paths = paths.map(|entry| entry.path()).filter(is_entry);
-        let watchable = paths.filter_map(|path| {
-            // A link that leads nowhere has nothing to watch.
-            let of = path.metadata().ok()?;
-            (of.is_dir() || path.is_symlink()).then(|| (path, (of.dev(), of.ino())))
-        });
-        watchable.collect()
-    }
+/// The device and inode of what has to be watched by itself: directories, and what links lead to.
+fn watchable(path: &Path) -> Option<(u64, u64)> {
+    // A link that leads nowhere has nothing to watch.
+    let of = path.metadata().ok()?;
+    (of.is_dir() || path.is_symlink()).then(|| (of.dev(), of.ino()))
+}
+
+/// Whether the user may not read something. Then the entry is not sent, and is named for that.
+fn is_denied(e: &notify::Error) -> bool {
+    matches!(&e.kind, ErrorKind::Io(e) if e.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Whether something may have changed that is sent.

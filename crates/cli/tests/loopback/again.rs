@@ -96,6 +96,47 @@ fn a_set_that_is_there_is_complete_and_not_sent() {
     assert_eq!(inode(&long), before, "it was written again");
 }
 
+/// Where receivers report for each other, none declines. All comes, and none of it counts as
+/// present.
+#[test]
+fn in_a_tree_all_is_sent_again() {
+    let dir = Scratch::new();
+    let (file, to) = (dir.file("file", 5_000_000), dir.path("to"));
+    for _ in 0..2 {
+        let (sender, address) = send(&[&file], &["--scheme", "tree(2)"]);
+        let done = recv(&address, "r0", &to, &FORCE).end().expect(0);
+        assert_eq!(present(&done), 0);
+        let sent = sender.end().expect(0);
+        let wire = &sent.one("summary")["traffic"]["wire_bytes"];
+        assert!(wire.as_u64() > Some(5_000_000), "{wire}");
+    }
+}
+
+/// One long file of several has changed, and a short one with a hole is new. Nothing else is sent.
+#[test]
+fn a_file_that_changes_is_sent_without_its_neighbours() {
+    let dir = Scratch::new();
+    let (top, to) = (dir.path("set"), dir.path("to"));
+    fs::create_dir(&top).unwrap();
+    for n in 0..6 {
+        let long = dir.file(&format!("long {n}"), 5_000_000 + n);
+        fs::rename(long, top.join(format!("long {n}"))).unwrap();
+    }
+    for n in 0..500 {
+        fs::write(top.join(format!("short {n:03}")), vec![n as u8; 4096]).unwrap();
+    }
+    let (sender, address) = send(&[&top], &[]);
+    recv(&address, "r0", &to, &[]).end().expect(0);
+    sender.end().expect(0);
+    fs::write(top.join("long 2"), [0; 1000]).unwrap();
+    let sparse = File::create(top.join("a hole")).unwrap();
+    sparse.set_len(300_000).unwrap();
+    sparse.write_all_at(b"end", 299_000).unwrap();
+    let (_, done) = transfer(&top, &to);
+    assert!(present(&done) >= 27_000_000, "{done:#?}");
+    check(&top, &to);
+}
+
 /// Without --force nothing is looked at: what is there is in the way, whatever it is.
 #[test]
 fn what_is_there_is_in_the_way_without_force() {

@@ -9,13 +9,26 @@ use super::pack::{PACK_MAX, PIECE_MAX, PIECES_MAX, Piece};
 /// first data leave early.
 const FIRST: usize = 1 << 20;
 
-/// The present pack, as pieces of files.
+/// The pack that is being cut, as pieces of files.
 pub struct Cutter {
     pieces: Vec<Piece>,
     /// Bytes of these pieces, without holes.
     filled: usize,
-    /// Bytes of all pieces of the present pack, at most.
+    /// Bytes of these pieces, with the holes of short files: where a pack of short files ends does
+    /// not depend on holes, so that who lacks a file with holes knows it, too.
+    spanned: usize,
+    /// Most bytes that the pack may span.
     most: usize,
+    /// Whether the file that is being cut has packs of its own.
+    is_alone: bool,
+}
+
+/// How far a pack has been cut.
+#[derive(Clone, Copy, Default)]
+pub struct Mark {
+    pieces: usize,
+    filled: usize,
+    spanned: usize,
 }
 
 impl Default for Cutter {
@@ -24,51 +37,80 @@ impl Default for Cutter {
         Cutter {
             pieces: Vec::new(),
             filled: 0,
+            spanned: 0,
             most: FIRST,
+            is_alone: false,
         }
     }
 }
 
 impl Cutter {
-    /// The pieces of the present pack.
+    /// Whether a file of `len` bytes has packs of its own: whatever becomes of it moves the ends of
+    /// no other packs.
+    pub fn is_alone(len: u64) -> bool {
+        len >= PIECE_MAX as u64
+    }
+
+    /// The pieces of the pack.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// Bytes of the pieces of the present pack, without holes.
+    /// Bytes of the pieces of the pack, without holes.
     pub fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Bytes of all pieces of the present pack, at most.
+    /// Most bytes that the pack may have.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// Whether the present pack has to leave before another piece comes.
-    pub fn is_full(&self) -> bool {
-        self.filled >= self.most || self.pieces.len() >= PIECES_MAX
+    /// Begins a file of `len` bytes. True: the pack has to leave first.
+    pub fn begin(&mut self, len: u64) -> bool {
+        self.is_alone = Cutter::is_alone(len);
+        self.is_alone
     }
 
-    /// Whether the present pack leaves where a file goes on: long files go in packs that leave
-    /// soon.
+    /// Ends the file. True: the pack has to leave. Behind a file with packs of its own, packs have
+    /// their full length: how many the file had may depend on its holes.
+    pub fn end(&mut self) -> bool {
+        if self.is_alone {
+            self.most = PACK_MAX;
+        }
+        self.is_alone
+    }
+
+    /// Whether the pack has to leave before another piece comes.
+    pub fn is_full(&self) -> bool {
+        self.spanned >= self.most || self.pieces.len() >= PIECES_MAX
+    }
+
+    /// Whether the pack leaves where a file goes on: long files go in packs that leave soon.
     pub fn leaves_within_file(&self) -> bool {
-        self.filled >= PIECE_MAX
+        self.is_alone && self.filled >= PIECE_MAX
     }
 
     /// The next piece of a file that has `len` bytes, from `offset` on. There begins a hole, or
     /// data, of `extent` bytes.
     pub fn cut(&self, (file, len): (u32, u64), offset: u64, extent: (bool, u64)) -> Piece {
+        let room = (self.most - self.spanned).min(PIECE_MAX) as u64;
         match extent {
-            (true, extent) => Piece::Hole {
-                file,
-                offset,
-                len: extent,
-                last: offset + extent == len,
-            },
+            (true, extent) => {
+                let here = if self.is_alone {
+                    extent
+                } else {
+                    extent.min(room)
+                };
+                Piece::Hole {
+                    file,
+                    offset,
+                    len: here,
+                    last: offset + here == len,
+                }
+            }
             (false, extent) => {
-                let room = (self.most - self.filled).min(PIECE_MAX);
-                let here = extent.min(room as u64);
+                let here = extent.min(room);
                 Piece::Bytes {
                     file,
                     offset,
@@ -79,23 +121,38 @@ impl Cutter {
         }
     }
 
-    /// Adds a piece to the present pack.
+    /// Adds a piece to the pack.
     pub fn push(&mut self, piece: Piece) {
-        if let Piece::Bytes { len, .. } = piece {
-            self.filled += len as usize;
+        let size = piece.size() as usize;
+        match piece {
+            Piece::Bytes { .. } => {
+                self.filled += size;
+                self.spanned += size;
+            }
+            Piece::Hole { .. } if !self.is_alone => self.spanned += size,
+            _ => {}
         }
         self.pieces.push(piece);
     }
 
-    /// Takes back all pieces of the present pack but the first `pieces`, which have `filled` bytes.
-    pub fn truncate(&mut self, pieces: usize, filled: usize) {
-        self.pieces.truncate(pieces);
-        self.filled = filled;
+    /// How far the pack has been cut.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            pieces: self.pieces.len(),
+            filled: self.filled,
+            spanned: self.spanned,
+        }
     }
 
-    /// Ends the present pack, and begins the next one.
+    /// Takes back all pieces of the pack that were added after the mark.
+    pub fn back_to(&mut self, mark: Mark) {
+        self.pieces.truncate(mark.pieces);
+        (self.filled, self.spanned) = (mark.filled, mark.spanned);
+    }
+
+    /// Ends the pack, and begins the next one.
     pub fn take(&mut self) -> Vec<Piece> {
-        self.filled = 0;
+        (self.filled, self.spanned) = (0, 0);
         self.most = (self.most * 2).min(PACK_MAX);
         std::mem::take(&mut self.pieces)
     }
@@ -113,6 +170,9 @@ mod tests {
             packs.push(pieces.iter().map(|p| (p.file(), p.end())).collect());
         };
         for (file, &len) in (0..).zip(lens) {
+            if cutter.begin(len) && !cutter.pieces().is_empty() {
+                end(&mut cutter);
+            }
             let mut offset = 0;
             loop {
                 if cutter.is_full() {
@@ -128,8 +188,13 @@ mod tests {
                     end(&mut cutter);
                 }
             }
+            if cutter.end() {
+                end(&mut cutter);
+            }
         }
-        end(&mut cutter);
+        if !cutter.pieces().is_empty() {
+            end(&mut cutter);
+        }
         packs
     }
 
@@ -139,7 +204,11 @@ mod tests {
         let long = packs(&[20 * MIB + 1, 5]);
         let ends = [1, 3, 7, 11, 15, 19].map(|end| vec![(0, end * MIB)]);
         assert_eq!(long[..6], ends);
-        assert_eq!(long[6], [(0, 20 * MIB + 1), (1, 5)]);
+        assert_eq!(long[6..], [[(0, 20 * MIB + 1)], [(1, 5)]]);
+        // A long file and its neighbours are in packs of their own, and packs are long then.
+        let both = packs(&[5, 4 * MIB, 8 * MIB, 3 * MIB, 3 * MIB, 3 * MIB]);
+        let counts: Vec<usize> = both.iter().map(Vec::len).collect();
+        assert_eq!(counts, [1, 1, 1, 1, 1, 3]);
         let short = packs(&[MIB; 40]);
         let counts: Vec<usize> = short.iter().map(Vec::len).collect();
         assert_eq!(counts, [1, 2, 4, 8, 16, 9]);
@@ -155,13 +224,30 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_a_piece_without_bytes() {
+    fn a_hole_of_a_long_file_is_a_piece_without_bytes() {
         let mut cutter = Cutter::default();
+        assert!(cutter.begin(1 << 40));
         let hole = cutter.cut((3, 1 << 40), 0, (true, 1 << 40));
         assert_eq!((hole.size(), hole.is_last()), (1 << 40, true));
+        let mark = cutter.mark();
         cutter.push(hole);
         assert_eq!((cutter.filled(), cutter.pieces().len()), (0, 1));
-        cutter.truncate(0, 0);
+        assert!(!cutter.is_full());
+        cutter.back_to(mark);
         assert!(cutter.take().is_empty());
+    }
+
+    /// Where packs of short files end is known without knowing their holes.
+    #[test]
+    fn a_hole_of_a_short_file_takes_room() {
+        let mut cutter = Cutter::default();
+        let len = (FIRST + 10) as u64;
+        assert!(!cutter.begin(len));
+        cutter.push(cutter.cut((0, len), 0, (false, 4)));
+        let hole = cutter.cut((0, len), 4, (true, len - 4));
+        assert_eq!((hole.size(), hole.is_last()), (FIRST as u64 - 4, false));
+        cutter.push(hole);
+        assert!(cutter.is_full() && !cutter.end());
+        assert_eq!(cutter.filled(), 4);
     }
 }

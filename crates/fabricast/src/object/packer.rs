@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread;
 
-use super::cutter::Cutter;
+use super::cutter::{Cutter, Mark};
 use super::manifest::Kind;
 use super::pack::{Content, Header, PIECE_MAX, PIECES_MAX, Pack, Piece};
 use super::source_set::{SourceFile, SourceSet};
@@ -33,7 +33,7 @@ pub enum Packed {
     Gone,
 }
 
-/// The protocol's end of the thread that reads. Dropping it ends the thread after the present pack.
+/// The protocol's end of the thread that reads. Dropping it ends the thread after the current pack.
 pub struct Packer {
     packs: Receiver<Packed>,
     spare: Sender<Vec<u8>>,
@@ -58,7 +58,7 @@ impl Packer {
                     cutter: Cutter::default(),
                     memory: Vec::new(),
                     gap: 0,
-                    start: (0, 0),
+                    start: Mark::default(),
                     given,
                     spare: Vec::new(),
                 };
@@ -104,12 +104,12 @@ struct Reading<'a> {
     waker: Waker,
     over: &'a AtomicBool,
     cutter: Cutter,
-    /// The present pack: a gap for its header, the bytes of its pieces, and room.
+    /// The current pack: a gap for its header, the bytes of its pieces, and room.
     memory: Vec<u8>,
     /// Bytes of the gap.
     gap: usize,
-    /// The number of pieces, and of their bytes, that the present pack has before the present file.
-    start: (usize, usize),
+    /// Where the file that is read begins in the pack.
+    start: Mark,
     /// Memory that comes back.
     given: Receiver<Vec<u8>>,
     spare: Vec<Vec<u8>>,
@@ -139,7 +139,7 @@ impl Reading<'_> {
             match entry.kind {
                 Kind::File(len) => self.file(number, len)?,
                 _ if self.set.is_closed(number) => {
-                    self.start = (self.cutter.pieces().len(), self.cutter.filled());
+                    self.start = self.cutter.mark();
                     let path = shown(&self.set.path(number));
                     self.fail(number, format!("the directory {path} cannot be read"))?;
                 }
@@ -150,7 +150,7 @@ impl Reading<'_> {
         self.say(Packed::End)
     }
 
-    /// Where the bytes of the present pack's pieces end.
+    /// Where the bytes of the current pack's pieces end.
     fn end(&self) -> usize {
         self.gap + self.cutter.filled()
     }
@@ -163,10 +163,13 @@ impl Reading<'_> {
             let Kind::File(whole) = entry.kind else {
                 continue;
             };
+            if pieces > 0 && Cutter::is_alone(whole) {
+                break;
+            }
             let rest = if pieces == 0 { whole - offset } else { whole };
             let here = rest.min((most - len).min(PIECE_MAX) as u64);
             (pieces, len) = (pieces + 1, len + here as usize);
-            if here < rest || len >= most || pieces >= PIECES_MAX {
+            if here < rest || len >= most || pieces >= PIECES_MAX || Cutter::is_alone(whole) {
                 break;
             }
         }
@@ -185,7 +188,7 @@ impl Reading<'_> {
         self.memory.resize(self.gap + len, 0);
     }
 
-    /// Hands the present pack over.
+    /// Hands the current pack over.
     fn flush(&mut self) -> Option<()> {
         if self.cutter.pieces().is_empty() {
             return Some(());
@@ -195,12 +198,24 @@ impl Reading<'_> {
         let mut memory = std::mem::take(&mut self.memory);
         memory.truncate(end);
         let gap = std::mem::take(&mut self.gap);
-        self.start = (0, 0);
+        self.start = Mark::default();
         self.say(Packed::Pack(Pack::around(content, memory, gap)))
     }
 
     fn file(&mut self, file: u32, len: u64) -> Option<()> {
-        self.start = (self.cutter.pieces().len(), self.cutter.filled());
+        if self.cutter.begin(len) {
+            self.flush()?;
+        }
+        self.pieces(file, len)?;
+        match self.cutter.end() {
+            true => self.flush(),
+            false => Some(()),
+        }
+    }
+
+    /// Reads a file, piece by piece.
+    fn pieces(&mut self, file: u32, len: u64) -> Option<()> {
+        self.start = self.cutter.mark();
         let opened = match self.set.open(file) {
             Ok(opened) => opened,
             Err(why) => return self.fail(file, why.into()),
@@ -232,7 +247,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Reads a piece of a file behind the bytes of the present pack: `len` bytes from `offset` on.
+    /// Reads a piece of a file behind the bytes of the current pack: `len` bytes from `offset` on.
     fn read(
         &mut self,
         opened: &SourceFile,
@@ -255,11 +270,10 @@ impl Reading<'_> {
     }
 
     /// Says that a file cannot be read. Bytes of it that are in earlier packs are void, and those
-    /// in the present pack are left out: a receiver that got them damaged could never get them
+    /// in the current pack are left out: a receiver that got them damaged could never get them
     /// again.
     fn fail(&mut self, file: u32, reason: String) -> Option<()> {
-        let (pieces, filled) = self.start;
-        self.cutter.truncate(pieces, filled);
+        self.cutter.back_to(self.start);
         if self.cutter.pieces().len() >= PIECES_MAX {
             self.flush()?;
         }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::{Packed, Reading};
 use crate::object::LEN_MAX;
+use crate::object::cutter::Mark;
 use crate::object::pack::{Header, PIECE_MAX, Piece};
 
 /// How long the first bytes of a pack wait for others.
@@ -55,7 +56,7 @@ impl Reading<'_> {
     }
 
     fn fail_stream(&mut self, why: String) -> Option<()> {
-        self.start = (0, 0);
+        self.start = Mark::default();
         self.fail(0, why)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, FileType, Mode, OFlags, Stat};
 
 use super::candidates::Candidate;
+use super::naming::TIME_STEP;
 use super::paths::relative;
 use super::proving::Proving;
 use super::{Tree, beneath};
@@ -50,14 +51,13 @@ impl Tree {
     }
 
     /// Whether what is there may be the file of an entry: nobody else's, by no other name, and with
-    /// the length and the time that it has in the set.
+    /// the length and the time that it has in the set, as exactly as file systems keep times.
     fn is_candidate(&self, entry: &Entry, len: u64, there: &Stat) -> bool {
         let user = rustix::process::geteuid().as_raw();
         FileType::from_raw_mode(there.st_mode) == FileType::RegularFile
             && there.st_nlink == 1
             && there.st_size as u64 == len
-            && there.st_mtime == entry.mtime
-            && i128::from(there.st_mtime_nsec) == i128::from(entry.mtime_ns)
+            && there.st_mtime.abs_diff(entry.mtime) <= TIME_STEP
             && (there.st_uid == user || self.is_root && there.st_uid == entry.owner.0)
     }
 

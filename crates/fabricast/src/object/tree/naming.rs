@@ -17,7 +17,7 @@ use crate::object::file_name::{partial_name, with_partial_name};
 use crate::object::manifest::Kind;
 
 /// Times of files are that exact at least, in seconds: the coarsest are those of FAT.
-const TIME_STEP: u64 = 2;
+pub(super) const TIME_STEP: u64 = 2;
 /// Files of at least this many bytes get their disk space before they are written.
 const ALLOCATED: u64 = 1 << 20;
 

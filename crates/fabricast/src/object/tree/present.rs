@@ -4,6 +4,7 @@
 //! else comes, it gets a new file, into which the rest is copied from the old one.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
@@ -171,10 +172,10 @@ impl Tree {
         let candidate = self.old.candidates.get(&file);
         match candidate.is_some_and(|it| it.is_unchanged(opened)) {
             true => Ok(()),
-            false => Err(Error::Usage(format!(
-                "{} was changed while the set was received: receive the set again",
-                shown(&self.path(file))
-            ))),
+            false => Err(Error::io(
+                format!("keeping {}", shown(&self.path(file))),
+                io::Error::other("somebody has changed it meanwhile; run the same again"),
+            )),
         }
     }
 

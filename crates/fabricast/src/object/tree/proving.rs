@@ -138,12 +138,12 @@ struct Files {
     versions: BTreeMap<u32, Version>,
     next: Arc<AtomicU32>,
     is_over: Arc<AtomicBool>,
-    /// Number of the present pack, if the sender cuts as this thread does.
+    /// Number of the current pack, if the sender cuts as this thread does.
     number: u32,
     cutter: Cutter,
     blocks: BlockHashes,
     hashes: Vec<u8>,
-    /// Whether everything of the present pack is here so far.
+    /// Whether everything of the current pack is here so far.
     is_here: bool,
 }
 
@@ -194,8 +194,20 @@ impl Files {
         self.flush(tell)
     }
 
-    /// Cuts a file into pieces, and hashes those of packs that may be here as a whole.
+    /// Cuts a file into pieces, as the sender does.
     fn file(&mut self, file: u32, len: u64, tell: &Sender<PresentPack>) -> Option<()> {
+        if self.cutter.begin(len) {
+            self.flush(tell)?;
+        }
+        self.pieces(file, len, tell)?;
+        match self.cutter.end() {
+            true => self.flush(tell),
+            false => Some(()),
+        }
+    }
+
+    /// Reads a file, piece by piece, and hashes the pieces of packs that may be here as a whole.
+    fn pieces(&mut self, file: u32, len: u64, tell: &Sender<PresentPack>) -> Option<()> {
         let opened = self.open(file);
         let mut offset = 0;
         loop {
@@ -239,7 +251,7 @@ impl Files {
         is_read && opened.is_unchanged()
     }
 
-    /// Ends the present pack, and tells of it if all of it is here.
+    /// Ends the current pack, and tells of it if all of it is here.
     fn flush(&mut self, tell: &Sender<PresentPack>) -> Option<()> {
         if self.cutter.pieces().is_empty() {
             return Some(());

@@ -67,7 +67,6 @@ impl Bench {
     }
 }
 
-/// Each receiver loses 1 % of the packets, and each loses other packets.
 /// A report counts also if the path may still send something when it comes.
 #[test]
 fn a_report_lets_a_path_send_on_whenever_it_came() {
@@ -101,6 +100,7 @@ fn a_report_lets_a_path_send_on_whenever_it_came() {
     assert!(b.pacer.takes_new_at() > b.now);
 }
 
+/// Each receiver loses 1 % of the packets, and each loses other packets.
 #[test]
 fn of_many_receivers_none_is_slow_by_chance() {
     const LINK: f64 = 1.25e6;
