@@ -70,6 +70,7 @@ impl Listing {
             rescan: rescan.max(Duration::from_secs(1)),
             tell,
             waker,
+            watched: None,
             told: BTreeSet::new(),
             seen: BTreeMap::new(),
             settled: BTreeMap::new(),
@@ -133,6 +134,8 @@ struct Lister {
     rescan: Duration,
     tell: Sender<Found>,
     waker: Waker,
+    /// What the kernel watches; `None`: nothing.
+    watched: Option<Watched>,
     /// Messages that the user has been told.
     told: BTreeSet<String>,
     /// What the last look has found.
@@ -146,18 +149,12 @@ struct Lister {
 
 impl Lister {
     fn run(mut self, woken: &Receiver<()>, rings: SyncSender<()>) {
-        let mut watched = Watched::start(&self.dir, left_out().collect(), rings);
-        if let Err(e) = &watched {
-            self.not_told(&self.dir.clone(), e);
+        match Watched::start(&self.dir, left_out().collect(), rings) {
+            Ok(watched) => self.watched = Some(watched),
+            Err(e) => self.not_told(&self.dir.clone(), &e),
         }
         loop {
             let began = Instant::now();
-            if let Ok(watched) = &mut watched {
-                let paths = candidates(&self.dir, &self.selection.exclude);
-                for (path, e) in watched.renew(paths.unwrap_or_default().0.values()) {
-                    self.not_told(&path, &e);
-                }
-            }
             let is_settled = self.look();
             let pause = self.settle.max(began.elapsed() * PAUSE);
             if self.rest(woken, pause, is_settled) {
@@ -261,6 +258,11 @@ impl Lister {
         let mut now = BTreeMap::new();
         let (paths, notices) = candidates(&self.dir, &self.selection.exclude)?;
         notices.into_iter().for_each(|text| self.notice(text));
+        // Before the entries are listed: a change behind the list rings.
+        let watched = self.watched.as_mut();
+        for (path, e) in watched.map_or(Vec::new(), |w| w.renew(paths.values())) {
+            self.not_told(&path, &e);
+        }
         for (name, path) in paths {
             let mut notices = Vec::new();
             let set = listed(&path, &self.selection, &mut |text| notices.push(text));
@@ -392,6 +394,7 @@ mod tests {
             rescan: Duration::ZERO,
             tell,
             waker: Waker::new().unwrap(),
+            watched: None,
             told: BTreeSet::new(),
             seen: BTreeMap::new(),
             settled: BTreeMap::new(),

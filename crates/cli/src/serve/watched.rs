@@ -1,7 +1,7 @@
 //! What the kernel tells of changes in a feed's directory: each rings.
 //!
-//! The directory itself and each entry are watched on their own, so that one entry that cannot be
-//! watched, such as a directory that may not be read, takes no other one with it.
+//! The kernel watches the directory and each entry by itself. So one entry that it cannot watch,
+//! such as a directory that the feed may not read, takes no other one with it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

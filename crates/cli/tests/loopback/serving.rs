@@ -241,8 +241,7 @@ fn one_that_has_said_all_is_told_of_those_that_come_then() {
     let dir = Scratch::new();
     let source = dir.file("source", SIZE);
     // The third must come before the end, however busy the machine is.
-    let slow = ["--no-announce", "--rate", "8MB/s", "--min-receivers", "1"];
-    let (mut sender, address) = common::sender(&source, &slow);
+    let (mut sender, address) = send(&[&source], &["--rate", "8MB/s", "--min-receivers", "1"]);
     let first = receiver(&address, "first", &dir.path("first"), &[]);
     sender.until_share(60);
     let mut peer = ready(&address);
