@@ -80,8 +80,8 @@ fn nobody_is_demoted_where_all_are_about_as_slow() {
 }
 
 /// On slow links the file crosses the sender's link hardly more often than once. The sender's own
-/// link is fast, so that only reports tell it how slow the others are. Their token buckets carry the
-/// first 128 KB at once, which a short queue makes the sender pay for.
+/// link is fast, so that only reports tell it how slow the others are. Their token buckets carry
+/// the first 128 KB at once, which a short queue makes the sender pay for.
 #[test]
 fn slow_links_carry_the_file_once() {
     for (rate, queue, len, most) in [
