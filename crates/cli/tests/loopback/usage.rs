@@ -5,9 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::hosts::Hosts;
-use crate::common::tree::{recv, send_by};
+use crate::common::tree::{described, recv, send_by};
 use crate::common::{AT_ONCE, Run, Scratch, bound_by_permissions, receiver, same, sender};
 use serde_json::Value;
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
 
 #[test]
 fn what_is_no_file_is_refused_at_once() {
@@ -254,8 +258,7 @@ fn what_cannot_be_read_is_named_at_once() {
     for name in ["open", "secret"] {
         std::fs::write(set.join(name), name).unwrap();
     }
-    let nobody = std::fs::Permissions::from_mode(0o000);
-    std::fs::set_permissions(set.join("secret"), nobody).unwrap();
+    set_mode(&set.join("secret"), 0o000);
     let fabricast = |args: &[&str]| {
         let command = env!("CARGO_BIN_EXE_fabricast");
         let words = match rustix::process::geteuid().is_root() {
@@ -313,11 +316,8 @@ fn a_directory_that_cannot_be_read_fails_by_name() {
     }
     std::fs::write(set.join("file"), "file").unwrap();
     std::fs::write(to.join("set/gone"), "gone").unwrap();
-    let mode = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    };
     for (name, closed) in closed {
-        mode(&set.join(name), closed);
+        set_mode(&set.join(name), closed);
     }
     let args = ["--min-receivers", "2"];
     let (sender, address) = send_by(bound_by_permissions(), &[&set], &args);
@@ -340,7 +340,7 @@ fn a_directory_that_cannot_be_read_fails_by_name() {
         assert_eq!(end.all("notice").filter(says).count(), 1, "{end:?}");
         let failed = |e: &&Value| e["path"].as_str().unwrap().ends_with(name);
         assert_eq!(end.all("file_failed").filter(failed).count(), 1, "{end:?}");
-        mode(&to.join("set").join(name), 0o700);
+        set_mode(&to.join("set").join(name), 0o700);
         assert!(to.join("set").join(name).join("mine").exists());
         assert!(!to.join("set").join(name).join("secret").exists());
     }
@@ -357,8 +357,39 @@ fn a_directory_that_cannot_be_read_fails_by_name() {
         assert!(told.contains("closed cannot be read"), "{told}");
     }
     for (name, _) in closed {
-        mode(&set.join(name), 0o700);
+        set_mode(&set.join(name), 0o700);
     }
+}
+
+/// An ordinary user receives a directory again that its mode closes for changes: what has changed
+/// in it comes, and it has the set's mode in the end.
+#[test]
+fn a_directory_that_is_closed_for_changes_is_received_again() {
+    let dir = Scratch::new();
+    let (set, to) = (dir.path("set"), dir.path("to"));
+    let inner = set.join("closed/inner");
+    std::fs::create_dir_all(&inner).unwrap();
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(inner.join("gone"), "gone").unwrap();
+    let close = |top: &Path, mode| {
+        for directory in ["closed/inner", "closed"] {
+            set_mode(&top.join(directory), mode);
+        }
+    };
+    for text in ["old", "the new one"] {
+        std::fs::write(inner.join("file"), text).unwrap();
+        close(&set, 0o555);
+        let (sender, address) = send_by(bound_by_permissions(), &[&set], &[]);
+        let mut receiver = bound_by_permissions();
+        receiver.args(["recv", "--quiet", "--force", "--delete", "--from", &address]);
+        let end = receiver.arg("--dir").arg(&to).output().unwrap();
+        assert_eq!(end.status.code(), Some(0), "{end:?}");
+        sender.end().expect(0);
+        assert_eq!(described(&to.join("set")), described(&set));
+        close(&set, 0o755);
+        let _ = std::fs::remove_file(inner.join("gone"));
+    }
+    close(&to.join("set"), 0o755);
 }
 
 /// With `--quiet` a copy that goes well prints nothing. One that does not prints which hosts lack
@@ -397,7 +428,7 @@ fn a_quiet_copy_prints_errors_alone() {
     assert_eq!(told.matches("exists already").count(), 1, "{told}");
     let mut command = bound_by_permissions();
     let secret = hosts.dir.file("secret", 1);
-    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o000)).unwrap();
+    set_mode(&secret, 0o000);
     command.arg("copy").args([&source, &secret]).arg("a:");
     let launch = format!("{} {{host}}", hosts.dir.path("launch").display());
     command.args(["--quiet", "--force", "--interface", "127.0.0.1"]);

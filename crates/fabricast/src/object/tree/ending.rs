@@ -58,7 +58,7 @@ impl Tree {
                 _ => false,
             };
             if late {
-                let opened = self.open_closed(entry)?;
+                let opened = self.beneath(entry, OFlags::RDONLY)?;
                 self.set_metadata(entry, self.mode(entry), &opened)?;
                 if changed.len() <= FLUSHED {
                     changed.insert(entry, opened.into());
@@ -133,20 +133,6 @@ impl Tree {
         self.place_link(entry, &directory, |name| {
             disk::link((&from, &old), &directory, name)
         })
-    }
-
-    /// Opens an entry. A directory that was there before may be one that its own owner may not
-    /// read: then the owner may until its mode is set.
-    fn open_closed(&self, entry: u32) -> Result<OwnedFd, Error> {
-        let fails = |e| self.error(entry, "opening", e);
-        match self.try_beneath(entry, OFlags::RDONLY) {
-            Err(Errno::ACCESS) if self.entry(entry).kind == Kind::Directory => {
-                let there = self.beneath(entry, OFlags::PATH | OFlags::DIRECTORY)?;
-                disk::set_path_mode(&there, Mode::RWXU).map_err(fails)?;
-                self.beneath(entry, OFlags::RDONLY)
-            }
-            opened => opened.map_err(fails),
-        }
     }
 
     /// Makes a link by `make`, in place of what is there if that may be replaced.

@@ -1,8 +1,9 @@
 //! The places of entries: they are opened, directories are made, and what is there is looked at.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
-use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{self as sys, Access, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::{Tree, beneath, disk};
@@ -90,7 +91,10 @@ impl Tree {
             }
             (false, ..) if is_replaced => self.check_received(entry),
             (true, Some(_), _) if self.was_staged(entry) => Err(self.in_the_way(entry)),
-            (false, None, _) | (true, _, Some(FileType::Directory)) => Ok(()),
+            (true, Some(there), Some(FileType::Directory)) => {
+                self.open_up(entry, &there, &directory, &name)
+            }
+            (false, None, _) => Ok(()),
             (true, None, _) => match self.stage(entry)? {
                 true => Ok(()),
                 false => self.make_directory(entry, &directory),
@@ -116,6 +120,27 @@ impl Tree {
             }
             (false, Some(there), _) if self.is_replaced(entry, &there, &directory, &name) => Ok(()),
             _ => Err(self.exists(entry)),
+        }
+    }
+
+    /// Lets this process use a directory of its user's that is there, if its mode does not: it gets
+    /// the mode of the set at the end. What another user's directory refuses fails later.
+    fn open_up(
+        &self,
+        entry: u32,
+        there: &Stat,
+        directory: &OwnedFd,
+        name: &Path,
+    ) -> Result<(), Error> {
+        let all = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+        if sys::accessat(directory, name, all, AtFlags::EACCESS) != Err(Errno::ACCESS) {
+            return Ok(());
+        }
+        let opened = self.beneath(entry, OFlags::PATH | OFlags::DIRECTORY)?;
+        let mode = Mode::from_raw_mode(there.st_mode) | Mode::RWXU;
+        match disk::set_path_mode(&opened, mode) {
+            Err(Errno::PERM) => Ok(()),
+            changed => changed.map_err(|e| self.error(entry, "opening", e)),
         }
     }
 
