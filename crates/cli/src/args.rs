@@ -105,8 +105,9 @@ receiver goes on listening. A file from a sender found this way is never executa
 
 The file gets its name when its hashes have proven every byte and it is on the disk. Until then it \
 has none, or a hidden one (.fabricast-*). A directory that is new appears at the end, with all \
-that it holds. To go on after an interruption, run the same again: only \
-what is missing comes. A receiver with --from may also come when the transfer runs already.";
+that it holds. To go on after an interruption, or to update what is here (--force), run the same \
+again: only what is missing or has changed comes. A receiver with --from may also come when the \
+transfer runs already.";
 
 const DEMO_LONG: &str = "\
 Send a file from one sender to several receivers on this machine, first by multicast, then by \
@@ -366,6 +367,9 @@ pub struct Recv {
     #[arg(long, value_name = "NAME", value_parser = scheme)]
     pub scheme: Option<String>,
     /// Replace files that exist
+    ///
+    /// With --from, what is here already is not sent again: files with the sender's length and time
+    /// are read, and compared by hashes. All others come whole.
     #[arg(short, long)]
     pub force: bool,
     /// Delete what is in the directories that are sent and is not sent, when all is there

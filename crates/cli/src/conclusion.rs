@@ -175,6 +175,11 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
     summary
 }
 
+/// Whether all bytes of the files were present at a receiver before the transfer.
+pub fn all_present(present_bytes: u64, len: Option<u64>) -> bool {
+    present_bytes > 0 && Some(present_bytes) == len
+}
+
 fn describe(report: &SendReport, hosts: &[Host]) -> String {
     let refused = report.refused.len() as u64 + report.refused_more;
     if report.receivers.is_empty() && refused == 0 && hosts.is_empty() {
@@ -189,9 +194,15 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
         .iter()
         .chain(&report.refused)
         .map(|r| {
+            let state = match r.state {
+                State::Verified if all_present(r.statistics.present_bytes, report.len) => {
+                    "verified, present"
+                }
+                other => state(other),
+            };
             vec![
                 r.receiver.clone(),
-                state(r.state).into(),
+                state.into(),
                 match r.part {
                     Part::Whole => r.reach.into(),
                     Part::Late => format!("{}, late", r.reach),
@@ -226,7 +237,11 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
             0 => String::new(),
             len => format!(" ({:.3} x)", t.wire_bytes as f64 / len as f64),
         };
-        let goodput = len as f64 / report.seconds.max(1e-9);
+        // Only what came to the receiver that got most counts.
+        let complete = report.receivers.iter().filter(|r| r.state.is_complete());
+        let present = complete.map(|r| r.statistics.present_bytes).min();
+        let came = len.saturating_sub(present.unwrap_or(0));
+        let goodput = came as f64 / report.seconds.max(1e-9);
         text.push_str(&format!(
             "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire{multiple}, {} repairs\n",
             units::bytes(len),

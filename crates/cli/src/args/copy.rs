@@ -100,6 +100,9 @@ pub struct Copy {
     #[arg(long, default_value_t = 0, help_heading = "Hosts")]
     pub port: u16,
     /// On the hosts, replace files that exist
+    ///
+    /// What is there already is not sent again: files with the sender's length and time are read,
+    /// and compared by hashes. All others come whole.
     #[arg(short, long, help_heading = "Receivers")]
     pub force: bool,
     /// Delete what is in the directories that are sent and is not sent, when all is there

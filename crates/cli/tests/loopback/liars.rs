@@ -19,6 +19,11 @@ fn who_lacks_everything_does_not_starve_the_others() {
 }
 
 #[test]
+fn who_never_says_what_it_found_does_not_stop_the_others() {
+    attacks::liars::who_never_looks(&Loopback);
+}
+
+#[test]
 fn the_window_is_that_of_the_scheme() {
     attacks::liars::window_of_the_scheme(&Loopback);
 }

@@ -19,6 +19,9 @@
 //!         ←───────────────────────────── Bye
 //! ```
 //!
+//! A receiver that may have something of the set says `Looked` when it has the manifest, and the
+//! sender waits for that with the first pack of files.
+//!
 //! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
 //! (`Need`), and says what it has of that (`Has`). `Peers` tells it of receivers that have said
 //! `Serves`. To these it connects, too: it says `Ticket`, hears `Admitted`, and asks for packs by
@@ -43,7 +46,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -365,6 +368,9 @@ pub struct ReceiverStatistics {
     /// Bytes of packs that other receivers gave to this one.
     #[serde(default)]
     pub peer_bytes: u64,
+    /// Bytes of files that were present at the receiver, and were not sent to it.
+    #[serde(default)]
+    pub present_bytes: u64,
 }
 
 /// A receiver that serves, as the sender tells it to a late receiver.
@@ -390,7 +396,17 @@ pub enum ToSender {
     /// The receiver proves what an earlier run has left, and is not prepared yet.
     Preparing,
     /// The receiver has space for the file and waits for the start. Only now does it count.
-    Prepared,
+    Prepared {
+        /// Whether some of the set may be in its place, so that the receiver says `looked`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        may_have: bool,
+    },
+    /// The receiver has looked at what is in the set's place (spec 5.16).
+    Looked {
+        /// Whether there are candidates, so that it may decline packs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        candidates: bool,
+    },
     /// The receiver has joined and posted.
     Ready,
     /// The receiver serves late receivers (spec 5.15).
@@ -501,7 +517,8 @@ impl ToSender {
             ToSender::Hello(_) => "hello",
             ToSender::Response { .. } => "response",
             ToSender::Preparing => "preparing",
-            ToSender::Prepared => "prepared",
+            ToSender::Prepared { .. } => "prepared",
+            ToSender::Looked { .. } => "looked",
             ToSender::Ready => "ready",
             ToSender::Serves { .. } => "serves",
             ToSender::Ticket { .. } => "ticket",
@@ -633,7 +650,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 9, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 10, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

@@ -274,6 +274,17 @@ impl Manifest {
         hasher.finalize()
     }
 
+    /// Number of the pages that carry the entries.
+    pub fn page_count(&self) -> u32 {
+        let (mut count, mut next, mut page) = (0, 0, Vec::new());
+        while (next as usize) < self.entries.len() {
+            page.clear();
+            next = self.put_page(next, &mut page);
+            count += 1;
+        }
+        count
+    }
+
     /// Appends entries to `page`, from number `from` on, as many as fit. Returns the number of the
     /// first one that does not.
     pub fn put_page(&self, from: u32, page: &mut Vec<u8>) -> u32 {

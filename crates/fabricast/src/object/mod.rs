@@ -125,9 +125,11 @@ fn absurd(what: &str) -> Error {
 mod memory;
 pub use memory::Memory;
 
+mod cutter;
 mod discard;
 mod disk_space;
 mod file_name;
+mod holes;
 pub mod manifest;
 pub mod pack;
 mod pack_index;
@@ -145,12 +147,12 @@ pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::{Again, Repacker};
-pub use source_set::{Selection, SourceFile, SourceSet, Unopened};
+pub use source_set::{Selection, SourceFile, SourceSet, Unopened, Version};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
 pub use tree::{
-    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, Received, Tree, UnprovenFile,
-    folded_names, is_kept, remove_leftovers,
+    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, PresentPack, Proving, Received, Tree,
+    UnprovenFile, folded_names, is_kept, remove_leftovers,
 };
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.

@@ -80,12 +80,17 @@ impl Piece {
         }
     }
 
-    /// Where it ends in its file.
-    pub fn end(&self) -> u64 {
+    /// Where it begins in its file; 0 for one that has failed.
+    pub fn start(&self) -> u64 {
         match self {
-            Piece::Bytes { offset, .. } | Piece::Hole { offset, .. } => offset + self.size(),
+            Piece::Bytes { offset, .. } | Piece::Hole { offset, .. } => *offset,
             Piece::Failed { .. } => 0,
         }
+    }
+
+    /// Where it ends in its file.
+    pub fn end(&self) -> u64 {
+        self.start() + self.size()
     }
 
     /// Whether the file ends with it.
@@ -321,6 +326,11 @@ impl Pack {
             bytes: memory,
             header,
         }
+    }
+
+    /// Whether it is a page of the manifest.
+    pub fn is_page(&self) -> bool {
+        self.bytes.first() == Some(&PAGE)
     }
 
     /// The files that cannot be read, as the pack says.

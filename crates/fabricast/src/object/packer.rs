@@ -9,17 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread;
 
+use super::cutter::{Cutter, Mark};
 use super::manifest::Kind;
-use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
+use super::pack::{Content, Header, PIECE_MAX, PIECES_MAX, Pack, Piece};
 use super::source_set::{SourceFile, SourceSet};
 use crate::text::shown;
 use crate::waker::Waker;
 
 /// Packs that are read before they are asked for.
 const AHEAD: usize = 1;
-/// Bytes of the first pack of files. Each further one is twice as long, up to [`PACK_MAX`]: so the
-/// first data leave early.
-const FIRST: usize = 1 << 20;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 48 << 20;
 
@@ -35,7 +33,7 @@ pub enum Packed {
     Gone,
 }
 
-/// The protocol's end of the thread that reads. Dropping it ends the thread after the present pack.
+/// The protocol's end of the thread that reads. Dropping it ends the thread after the current pack.
 pub struct Packer {
     packs: Receiver<Packed>,
     spare: Sender<Vec<u8>>,
@@ -57,12 +55,10 @@ impl Packer {
                     tell,
                     waker,
                     over: &over,
-                    pieces: Vec::new(),
+                    cutter: Cutter::default(),
                     memory: Vec::new(),
                     gap: 0,
-                    end: 0,
-                    start: (0, 0),
-                    most: FIRST,
+                    start: Mark::default(),
                     given,
                     spare: Vec::new(),
                 };
@@ -107,18 +103,13 @@ struct Reading<'a> {
     tell: SyncSender<Packed>,
     waker: Waker,
     over: &'a AtomicBool,
-    pieces: Vec<Piece>,
-    /// The present pack: a gap for its header, the bytes of its pieces, and room.
+    cutter: Cutter,
+    /// The current pack: a gap for its header, the bytes of its pieces, and room.
     memory: Vec<u8>,
     /// Bytes of the gap.
     gap: usize,
-    /// Where the bytes of its pieces end.
-    end: usize,
-    /// The number of pieces and the end of their bytes where the present file begins in the present
-    /// pack.
-    start: (usize, usize),
-    /// Bytes of all pieces of the present pack, at most.
-    most: usize,
+    /// Where the file that is read begins in the pack.
+    start: Mark,
     /// Memory that comes back.
     given: Receiver<Vec<u8>>,
     spare: Vec<Vec<u8>>,
@@ -148,7 +139,7 @@ impl Reading<'_> {
             match entry.kind {
                 Kind::File(len) => self.file(number, len)?,
                 _ if self.set.is_closed(number) => {
-                    self.start = (self.pieces.len(), self.end);
+                    self.start = self.cutter.mark();
                     let path = shown(&self.set.path(number));
                     self.fail(number, format!("the directory {path} cannot be read"))?;
                 }
@@ -159,36 +150,36 @@ impl Reading<'_> {
         self.say(Packed::End)
     }
 
-    /// Bytes of pieces in the present pack.
-    fn filled(&self) -> usize {
-        self.end - self.gap
-    }
-
-    fn is_full(&self) -> bool {
-        self.filled() >= self.most || self.pieces.len() >= PIECES_MAX
+    /// Where the bytes of the current pack's pieces end.
+    fn end(&self) -> usize {
+        self.gap + self.cutter.filled()
     }
 
     /// Begins a pack with bytes of this file from `offset` on. Its header gets as much room as it
     /// needs if all files can be read; otherwise the bytes have to be moved.
     fn begin(&mut self, file: u32, offset: u64) {
-        let (mut pieces, mut len) = (0, 0);
+        let (mut pieces, mut len, most) = (0, 0, self.cutter.most());
         for entry in &self.set.manifest().entries()[file as usize..] {
             let Kind::File(whole) = entry.kind else {
                 continue;
             };
+            if pieces > 0 && Cutter::is_alone(whole) {
+                break;
+            }
             let rest = if pieces == 0 { whole - offset } else { whole };
-            let here = rest.min((self.most - len).min(PIECE_MAX) as u64);
+            let here = rest.min((most - len).min(PIECE_MAX) as u64);
             (pieces, len) = (pieces + 1, len + here as usize);
-            if here < rest || len >= self.most || pieces >= PIECES_MAX {
+            if here < rest || len >= most || pieces >= PIECES_MAX || Cutter::is_alone(whole) {
                 break;
             }
         }
-        self.make_room(Header::len_of(self.pieces.len() + pieces, len), len);
+        let pieces = self.cutter.pieces().len() + pieces;
+        self.make_room(Header::len_of(pieces, len), len);
     }
 
     /// Takes memory for a pack with a header of `gap` bytes and `len` bytes behind it.
     fn make_room(&mut self, gap: usize, len: usize) {
-        (self.gap, self.end) = (gap, gap);
+        self.gap = gap;
         self.spare.extend(self.given.try_iter());
         while self.spare.iter().map(Vec::capacity).sum::<usize>() > SPARE_MAX {
             self.spare.remove(0);
@@ -197,105 +188,96 @@ impl Reading<'_> {
         self.memory.resize(self.gap + len, 0);
     }
 
-    /// Hands the present pack over.
+    /// Hands the current pack over.
     fn flush(&mut self) -> Option<()> {
-        if self.pieces.is_empty() {
+        if self.cutter.pieces().is_empty() {
             return Some(());
         }
-        let content = Content::Pieces(std::mem::take(&mut self.pieces));
+        let end = self.end();
+        let content = Content::Pieces(self.cutter.take());
         let mut memory = std::mem::take(&mut self.memory);
-        memory.truncate(self.end);
+        memory.truncate(end);
         let gap = std::mem::take(&mut self.gap);
-        self.end = 0;
-        self.start = (0, 0);
-        self.most = (self.most * 2).min(PACK_MAX);
+        self.start = Mark::default();
         self.say(Packed::Pack(Pack::around(content, memory, gap)))
     }
 
     fn file(&mut self, file: u32, len: u64) -> Option<()> {
-        self.start = (self.pieces.len(), self.end);
+        if self.cutter.begin(len) {
+            self.flush()?;
+        }
+        self.pieces(file, len)?;
+        match self.cutter.end() {
+            true => self.flush(),
+            false => Some(()),
+        }
+    }
+
+    /// Reads a file, piece by piece.
+    fn pieces(&mut self, file: u32, len: u64) -> Option<()> {
+        self.start = self.cutter.mark();
         let opened = match self.set.open(file) {
             Ok(opened) => opened,
             Err(why) => return self.fail(file, why.into()),
         };
         let mut offset = 0;
         loop {
-            if self.is_full() {
+            if self.cutter.is_full() {
                 self.flush()?;
             }
             if self.over.load(Ordering::Relaxed) {
                 return None;
             }
-            let (is_hole, extent) = opened.extent(offset);
-            let result = match is_hole {
-                true => {
-                    let last = offset + extent == len;
-                    self.pieces.push(Piece::Hole {
-                        file,
-                        offset,
-                        len: extent,
-                        last,
-                    });
-                    opened.check_version().map(|()| extent)
-                }
-                false => self.read(&opened, (file, len), offset, extent),
+            let piece = self.cutter.cut((file, len), offset, opened.extent(offset));
+            let result = match piece {
+                Piece::Bytes { len, .. } => self.read(&opened, file, offset, len as usize),
+                _ => opened.check_version(),
             };
-            match result {
-                Ok(here) => offset += here,
-                Err(why) => return self.fail(file, why),
+            if let Err(why) = result {
+                return self.fail(file, why);
             }
+            offset += piece.size();
+            self.cutter.push(piece);
             if offset == len {
                 return Some(());
             }
-            // Long files go in packs that leave soon.
-            if self.filled() >= PIECE_MAX {
+            if self.cutter.leaves_within_file() {
                 self.flush()?;
             }
         }
     }
 
-    /// Reads a piece of a file that has `len` bytes: from `offset` on, at most `extent` bytes.
-    /// Returns the length of the piece.
+    /// Reads a piece of a file behind the bytes of the current pack: `len` bytes from `offset` on.
     fn read(
         &mut self,
         opened: &SourceFile,
-        (file, len): (u32, u64),
+        file: u32,
         offset: u64,
-        extent: u64,
-    ) -> Result<u64, String> {
+        len: usize,
+    ) -> Result<(), String> {
         if self.memory.is_empty() {
             self.begin(file, offset);
         }
-        let room = (self.most - self.filled()).min(PIECE_MAX);
-        let here = extent.min(room as u64) as usize;
-        let end = self.end + here;
+        let start = self.end();
+        let end = start + len;
         if self.memory.len() < end {
             self.memory.resize(end, 0); // a file could not be read, or has holes
         }
-        let bytes = &mut self.memory[self.end..end];
+        let bytes = &mut self.memory[start..end];
         opened.read(offset, bytes)?;
         self.set.sample(file, offset, bytes);
-        self.end = end;
-        self.pieces.push(Piece::Bytes {
-            file,
-            offset,
-            len: here as u32,
-            last: offset + here as u64 == len,
-        });
-        Ok(here as u64)
+        Ok(())
     }
 
     /// Says that a file cannot be read. Bytes of it that are in earlier packs are void, and those
-    /// in the present pack are left out: a receiver that got them damaged could never get them
+    /// in the current pack are left out: a receiver that got them damaged could never get them
     /// again.
     fn fail(&mut self, file: u32, reason: String) -> Option<()> {
-        let (pieces, end) = self.start;
-        self.pieces.truncate(pieces);
-        self.end = end.max(self.gap);
-        if self.pieces.len() >= PIECES_MAX {
+        self.cutter.back_to(self.start);
+        if self.cutter.pieces().len() >= PIECES_MAX {
             self.flush()?;
         }
-        self.pieces.push(self.set.failure(file));
+        self.cutter.push(self.set.failure(file));
         self.say(Packed::Failed(file, reason))
     }
 }
@@ -305,6 +287,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
+    use crate::object::pack::PACK_MAX;
     use crate::object::testing::{Packs, packs, pattern, pieces_of, scratch, set_of};
 
     #[test]
@@ -319,7 +302,8 @@ mod tests {
         assert_eq!(failed, [0; 0]);
         assert!(pieces_of(&all[0]).is_none(), "the manifest comes first");
         let lens: Vec<usize> = all[1..].iter().map(|p| p.payload().len() >> 20).collect();
-        assert_eq!(lens, [1, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1]);
+        // The long file has packs of its own.
+        assert_eq!(lens, [0, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 2, 0]);
         let mut got = [const { Vec::new() }; 4];
         for pack in &all[1..] {
             let mut bytes = pack.payload();
@@ -372,9 +356,9 @@ mod tests {
         sparse.set_len(1 << 40).unwrap();
         std::fs::write(dir.join("c"), "after").unwrap();
         let (all, failed) = packs(&set_of(std::slice::from_ref(&dir)));
-        assert_eq!((all.len(), failed.len()), (2, 0));
-        let pieces = pieces_of(&all[1]).unwrap();
-        let [first, hole, data, rest, last] = &pieces[..] else {
+        assert_eq!((all.len(), failed.len()), (4, 0));
+        let pieces = pieces_of(&all[2]).unwrap();
+        let [hole, data, rest] = &pieces[..] else {
             panic!("{pieces:?}");
         };
         let hole_of = |piece: &Piece| match piece {
@@ -394,10 +378,11 @@ mod tests {
                 ..
             }
         ));
-        assert!(matches!(first, Piece::Bytes { file: 1, .. }));
-        assert!(matches!(last, Piece::Bytes { file: 3, .. }));
-        assert!(all[1].payload().starts_with(b"beforebytes"));
-        assert!(all[1].payload().ends_with(b"after"));
+        let payloads = all[1..].iter().map(|pack| pack.payload());
+        let [before, long, after] = payloads.collect::<Vec<_>>()[..] else {
+            panic!("{} packs", all.len());
+        };
+        assert!(before == b"before" && long.starts_with(b"bytes") && after == b"after");
         std::fs::remove_dir_all(dir).unwrap();
     }
 
@@ -430,17 +415,22 @@ mod tests {
             panic!("no pack");
         };
         let pieces = pieces_of(&pack).unwrap();
-        assert!(matches!(&pieces[0], Piece::Failed { file: 1, .. }));
+        assert!(matches!(&pieces[..], [Piece::Failed { file: 1, .. }]));
+        assert!(pack.payload().is_empty());
+        let Packed::Pack(pack) = packs.next() else {
+            panic!("no pack");
+        };
+        let pieces = pieces_of(&pack).unwrap();
         assert!(matches!(
-            &pieces[1],
-            Piece::Bytes {
+            &pieces[..],
+            [Piece::Bytes {
                 file: 2,
                 offset: 0,
                 last: true,
                 ..
-            }
+            }]
         ));
-        assert_eq!((pieces.len(), pack.payload()), (2, &b"after it"[..]));
+        assert_eq!(pack.payload(), b"after it");
         assert!(matches!(packs.next(), Packed::End));
         std::fs::remove_dir_all(dir).unwrap();
     }

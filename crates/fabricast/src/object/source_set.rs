@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self as sys, Access, OFlags, SeekFrom};
+use rustix::fs::{self as sys, Access, OFlags};
 use rustix::io::Errno;
 
+use super::holes::{extent, has_holes};
 use super::manifest::{Attributes, Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
 use super::{Challenge, Secret, poisoned};
@@ -29,7 +30,8 @@ use crate::text::shown;
 
 pub use listing::Selection;
 use listing::{Listing, Looking, special};
-use version::{Version, compare};
+pub use version::Version;
+use version::compare;
 
 /// Why a file could not be opened.
 #[derive(Debug)]
@@ -403,7 +405,7 @@ impl SourceSet {
         let version = version.ok_or_else(|| "an entry without bytes has no file".to_owned())?;
         rustix::fs::fcntl_setfl(&opened, OFlags::empty()).map_err(|e| fails(e.into()))?;
         let there = sys::fstat(&opened).map_err(|e| fails(e.into()))?;
-        let has_holes = there.st_blocks * 512 < there.st_size;
+        let has_holes = has_holes(&there);
         compare(&path, Ok(there), &version)?;
         Ok(SourceFile {
             has_holes,
@@ -479,22 +481,9 @@ pub struct SourceFile {
 
 impl SourceFile {
     /// What begins at `offset`, before the end of the file: whether it is a hole, and its length in
-    /// bytes. A file system that knows no holes has none.
+    /// bytes.
     pub fn extent(&self, offset: u64) -> (bool, u64) {
-        let rest = self.version.len - offset;
-        if !self.has_holes {
-            return (false, rest);
-        }
-        let seek = |from| rustix::fs::seek(&self.file, from);
-        match seek(SeekFrom::Data(offset)) {
-            Ok(data) if data > offset => (true, (data - offset).min(rest)),
-            Err(Errno::NXIO) => (true, rest),
-            Ok(_) => match seek(SeekFrom::Hole(offset)) {
-                Ok(hole) if hole > offset => (false, (hole - offset).min(rest)),
-                _ => (false, rest),
-            },
-            Err(_) => (false, rest),
-        }
+        extent(&self.file, self.has_holes, offset, self.version.len)
     }
 
     /// Reads bytes, which must be those of the file as it was listed.

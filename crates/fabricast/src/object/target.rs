@@ -3,8 +3,9 @@
 use super::manifest::Manifest;
 use super::pack::{Header, Piece, Span};
 use super::stream_writer::StreamWriter;
-use super::{Discard, DryRun, HASH, Secret, Tree};
+use super::{Discard, DryRun, HASH, PresentPack, Proving, Secret, Tree};
 use crate::error::Error;
+use crate::waker::Waker;
 use std::path::PathBuf;
 
 /// Where the set goes.
@@ -38,13 +39,21 @@ impl Target {
         }
     }
 
-    /// Adds a page of the manifest.
+    /// Adds a page of the manifest. Nothing is changed by that.
     pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
         match self {
-            Target::Tree(tree) => tree.add_page(page),
+            Target::Tree(tree) => tree.take_page(page),
             Target::Stream(stream) => stream.add_page(page),
             Target::DryRun(dry) => dry.add_page(page),
             Target::Discard(discard) => discard.add_page(page),
+        }
+    }
+
+    /// Makes the places of the entries of all pages so far.
+    pub fn make_places(&mut self) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.make_places(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(()),
         }
     }
 
@@ -61,6 +70,40 @@ impl Target {
             tree.note_pack(header, bytes.len());
         }
         Ok(())
+    }
+
+    /// Starts to look for what is present of the set, whose manifest is complete. `None` where
+    /// nothing can be.
+    pub fn prove_present(&self, waker: Waker) -> Option<Proving> {
+        match self {
+            Target::Tree(tree) => Some(tree.prove_present(waker)),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => None,
+        }
+    }
+
+    /// Counts a pack as stored that is present. Returns its header.
+    pub fn keep_present(&mut self, pack: PresentPack) -> Result<Option<Header>, Error> {
+        match self {
+            Target::Tree(tree) => tree.keep_present(pack).map(Some),
+            // Nothing is present.
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(None),
+        }
+    }
+
+    /// Copies some more from old files to new ones. False: nothing is left to copy.
+    pub fn take_over(&mut self) -> Result<bool, Error> {
+        match self {
+            Target::Tree(tree) => tree.take_over(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(false),
+        }
+    }
+
+    /// Bytes of packs that are stored which do not count yet: they may still be copied.
+    pub fn unsettled(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.unsettled(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
+        }
     }
 
     /// Counts a pack as stored that is here from an earlier run. Returns its header, if it has
@@ -100,10 +143,15 @@ impl Target {
     ) -> Result<Option<Secret>, Error> {
         match self {
             Target::Tree(tree) => {
-                let secret = tree.answer(key)?;
+                // Without a lost file there is no proof, and the others are completed.
+                let secret = match tree.has_lost() {
+                    true => None,
+                    false => Some(tree.answer(key)?),
+                };
                 tree.make_copies(go_on)?;
                 tree.finish()?;
-                Ok(Some(secret))
+                tree.check_lost()?;
+                Ok(secret)
             }
             Target::Stream(stream) => stream.finish().map(|()| None),
             Target::DryRun(_) => Ok(None),

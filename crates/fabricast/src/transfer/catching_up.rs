@@ -126,11 +126,12 @@ impl CatchingUp {
     }
 
     /// What the receiver does next, if anything. `is_repairing`: whether answers of another kind
-    /// are awaited. `has_peers`: whether receivers that serve may give it something.
+    /// are awaited. `is_looking`: whether packs may be found that are present. `has_peers`: whether
+    /// receivers that serve may give it something.
     pub fn next(
         &mut self,
         table: &mut PackTable,
-        is_repairing: bool,
+        (is_repairing, is_looking): (bool, bool),
         has_peers: bool,
     ) -> Result<Option<Next>, Error> {
         if self.stage == Stage::Listing {
@@ -148,6 +149,7 @@ impl CatchingUp {
             }
         }
         match self.stage {
+            Stage::Fetching if self.has_manifest && self.packs > 0 && is_looking => Ok(None),
             Stage::Fetching if self.has_manifest || self.packs == 0 => {
                 let said = self.has(table, has_peers);
                 Ok(Some(self.said(said, table, has_peers)))
@@ -258,33 +260,54 @@ mod tests {
     #[test]
     fn a_receiver_lists_fetches_the_manifest_and_says_what_it_has() {
         let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, false));
-        assert!(late.is_outside() && late.next(&mut table, false, false).unwrap().is_none());
+        assert!(
+            late.is_outside()
+                && late
+                    .next(&mut table, (false, false), false)
+                    .unwrap()
+                    .is_none()
+        );
         assert!(table.join(5));
         late.join(5);
         // It waits for answers of another kind.
-        assert!(late.next(&mut table, true, false).unwrap().is_none());
+        assert!(
+            late.next(&mut table, (true, false), false)
+                .unwrap()
+                .is_none()
+        );
         for (from, some) in [(0, 0..3), (3, 3..5)] {
-            let Some(Next::List(need)) = late.next(&mut table, false, false).unwrap() else {
+            let Some(Next::List(need)) = late.next(&mut table, (false, false), false).unwrap()
+            else {
                 panic!("no list");
             };
             assert!(need.pack == from && late.lists());
-            assert!(late.next(&mut table, false, false).unwrap().is_none());
+            assert!(
+                late.next(&mut table, (false, false), false)
+                    .unwrap()
+                    .is_none()
+            );
             let some = records(some);
             assert_eq!(table.list(&some), some.len());
             late.listed();
         }
         // The manifest has two pages, one after the other.
         for page in 0..2 {
-            let Some(Next::Page(number, pack, _)) = late.next(&mut table, false, false).unwrap()
+            let Some(Next::Page(number, pack, _)) =
+                late.next(&mut table, (false, false), false).unwrap()
             else {
                 panic!("no page");
             };
             assert_eq!((number, pack.bytes.len(), pack.header), (page, 10, 5));
-            assert!(late.next(&mut table, false, false).unwrap().is_none());
+            assert!(
+                late.next(&mut table, (false, false), false)
+                    .unwrap()
+                    .is_none()
+            );
             table.set(number, InTable::Here);
         }
         late.has_manifest();
-        let Some(Next::Has(said, event)) = late.next(&mut table, false, false).unwrap() else {
+        let Some(Next::Has(said, event)) = late.next(&mut table, (false, false), false).unwrap()
+        else {
             panic!("nothing said");
         };
         let expected = ToSender::Has {
@@ -295,7 +318,13 @@ mod tests {
         assert_eq!(said, [expected]);
         let (packs, lacking) = (5, 3);
         assert_eq!(event, Some(RecvEvent::Joined { packs, lacking }));
-        assert!(late.is_inside() && late.next(&mut table, false, false).unwrap().is_none());
+        assert!(
+            late.is_inside()
+                && late
+                    .next(&mut table, (false, false), false)
+                    .unwrap()
+                    .is_none()
+        );
     }
 
     #[test]
@@ -315,10 +344,19 @@ mod tests {
             more: true,
             told: 0,
         };
-        assert_eq!(more(late.next(&mut table, false, true).unwrap()), [first]);
-        assert!(late.next(&mut table, false, true).unwrap().is_none() && !late.is_inside());
+        assert_eq!(
+            more(late.next(&mut table, (false, false), true).unwrap()),
+            [first]
+        );
+        assert!(
+            late.next(&mut table, (false, false), true)
+                .unwrap()
+                .is_none()
+                && !late.is_inside()
+        );
         table.set(2, InTable::Coming);
-        let Some(Next::Has(said, event)) = late.next(&mut table, false, false).unwrap() else {
+        let Some(Next::Has(said, event)) = late.next(&mut table, (false, false), false).unwrap()
+        else {
             panic!("it says nothing at last");
         };
         let nothing = |told| {
@@ -331,11 +369,12 @@ mod tests {
         assert!(late.is_inside());
         // It is told of others, with which it does not begin from the start.
         assert!(late.told() && !late.is_inside());
-        assert!(more(late.next(&mut table, false, true).unwrap()).is_empty());
+        assert!(more(late.next(&mut table, (false, false), true).unwrap()).is_empty());
         assert!(late.asks_peers() && late.told());
         // It knows no others, and answers all the same.
         for told in [4, 5] {
-            let Some(Next::Has(said, None)) = late.next(&mut table, false, false).unwrap() else {
+            let Some(Next::Has(said, None)) = late.next(&mut table, (false, false), false).unwrap()
+            else {
                 panic!("it says nothing, or has joined twice");
             };
             assert_eq!(said, nothing(told));

@@ -219,6 +219,18 @@ pub fn prepare(
     Ok((target, kept, path))
 }
 
+/// Whether some of the set may be in its place: what is at `path` may be replaced. A sender that
+/// was `found` by its announcement may be anybody. It could offer a set to find out which files a
+/// receiver has, so such a receiver looks at none; a follower has named its feed.
+pub fn may_have(options: &RecvOptions, target: &Target, found: bool, path: &Path) -> bool {
+    let replaces = options.overwrite || options.received.is_some();
+    let holds_something = || match path.read_dir() {
+        Ok(mut names) => names.next().is_some(),
+        Err(_) => path.symlink_metadata().is_ok(),
+    };
+    matches!(target, Target::Tree(_)) && replaces && !found && holds_something()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -461,8 +461,10 @@ pub enum RecvEvent {
     Progress {
         /// Seconds since the start.
         seconds: f64,
-        /// Bytes that have arrived.
+        /// Bytes that have arrived, or were here before.
         placed: u64,
+        /// Bytes of files that were present, as far as the sender has announced them.
+        present: u64,
         /// Bytes that will yet be taken of the disk. A long file takes its space when it begins,
         /// where the file system can do that, and any other with its bytes. 0 for a stream.
         to_take: u64,

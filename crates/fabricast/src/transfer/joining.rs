@@ -33,6 +33,8 @@ pub struct Joined {
     pub target: Target,
     /// What of the set is here from an earlier run.
     pub kept: Kept,
+    /// Whether some of the set may be in its place.
+    pub may_have: bool,
     /// The path of what is received.
     pub path: PathBuf,
     pub welcome: Welcome,
@@ -92,10 +94,13 @@ pub fn join(
     };
     let (target, kept, path) =
         destination::prepare(options, &welcome, found.is_some(), &mut go_on)?;
+    let may_have = destination::may_have(options, &target, found.is_some(), &path);
     if !kept.is_empty() {
         tell(RecvEvent::Resumed { bytes: kept.bytes });
     }
-    control.say(&ToSender::Prepared).map_err(lost)?;
+    control
+        .say(&ToSender::Prepared { may_have })
+        .map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
         name: welcome.name.chars().take(255).collect(),
@@ -108,6 +113,7 @@ pub fn join(
             net,
             target,
             kept,
+            may_have,
             path,
             welcome,
             start,

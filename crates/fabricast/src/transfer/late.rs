@@ -230,7 +230,7 @@ impl SenderSession<'_> {
     }
 
     /// Admits the receivers that wait for it to the group.
-    pub(super) fn admit_waiting(&mut self) {
+    pub(super) fn admit_waiting(&mut self) -> Result<(), Error> {
         let has_ended = self.root.is_some();
         let waits = |m: &Member| match m.place {
             Place::Waiting => m.active(),
@@ -239,9 +239,14 @@ impl SenderSession<'_> {
         };
         let waiting = self.admission.members.iter().filter(|m| waits(m));
         let waiting: Vec<NodeId> = waiting.map(|m| m.node).collect();
+        if !waiting.is_empty() {
+            // They count it among those that were announced before.
+            self.lend_announced()?;
+        }
         for node in waiting {
             self.admit(node);
         }
+        Ok(())
     }
 
     /// Admits a receiver to the group, from the next pack on.

@@ -16,6 +16,7 @@
 //! that receivers lack.
 
 mod admission;
+mod ahead;
 mod authentication;
 mod behind;
 mod block_repair;
@@ -32,6 +33,7 @@ mod incoming;
 mod joining;
 mod late;
 mod listening;
+mod looking;
 mod objections;
 mod offers;
 mod pack_table;
@@ -42,6 +44,7 @@ mod receiver;
 mod receiver_driver;
 mod receiver_errors;
 mod receiver_late;
+mod receiver_packs;
 mod receiver_requests;
 mod receiver_session;
 mod receiver_table;
@@ -49,6 +52,7 @@ mod refusals;
 mod required;
 mod seats;
 mod sender;
+mod sender_packs;
 mod sender_progress;
 mod sender_session;
 mod serving;

@@ -94,10 +94,11 @@ impl ReceiverSession<'_> {
     pub(super) fn catch_up(&mut self) -> Result<(), Error> {
         self.take_from_peers()?;
         let is_repairing = self.repair.is_some();
+        let is_looking = self.looking.is_awaited();
         let has_peers = self.peers.as_ref().is_some_and(|peers| !peers.is_done());
         let next = self
             .catching_up
-            .next(&mut self.packs, is_repairing, has_peers)?;
+            .next(&mut self.packs, (is_repairing, is_looking), has_peers)?;
         match next {
             None => {}
             Some(Next::List(need)) => self.say(&ToSender::Need(need))?,

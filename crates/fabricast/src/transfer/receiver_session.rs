@@ -5,29 +5,30 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Command, Event, NodeId, OpId, Refused};
+use fabricast_proto::{Command, Event, NodeId, OpId};
 
 use super::block_repair::BlockRepair;
 use super::catching_up::CatchingUp;
 use super::events::{RecvEvent, RecvReport, State};
-use super::incoming::{self, Incoming, Store};
+use super::incoming::{self, Store};
 use super::joining::Joined;
+use super::looking::Looking;
 use super::pack_table::{self, PackTable};
 use super::peers::Peers;
 use super::receiver_driver;
-use super::receiver_errors::{refused, silence, strange, surprise};
+use super::receiver_errors::{silence, strange, surprise};
 use super::serving::Serving;
+use super::start_check::{is_shared, scheme_of};
 use super::stored_headers::StoredHeaders;
-use super::storing::{Finished, Limits, Proof, Stored, Storing};
+use super::storing::{Finished, Limits, Stored, Storing};
 use super::unanswered::Unanswered;
-use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
-use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
+use super::{ROOT, RecvDriver, TICK, check, notices, rest};
+use crate::bootstrap::message::{ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::manifest::Manifest;
-use crate::object::pack::Pack;
 use crate::object::{Kept, PackRecord};
 use crate::text::ToldPath;
 use crate::transport::{GroupAddress, Transport};
@@ -35,7 +36,7 @@ use crate::waker::Waker;
 
 /// Packs that are posted and have not arrived, at most. A sender announces little more than its
 /// window (spec 5.3), and only packs of files without bytes are much smaller than 1 MiB.
-const POSTED_MAX: usize = 4096;
+pub(super) const POSTED_MAX: usize = 4096;
 
 /// How often the receiver tells the sender that it is at work.
 const WORKING: Duration = Duration::from_secs(1);
@@ -56,7 +57,9 @@ enum Phase {
 pub(super) struct Posted {
     pub(super) number: u32,
     pub(super) op: OpId,
-    record: PackRecord,
+    pub(super) record: PackRecord,
+    /// Whether it is here already, and could not be declined.
+    pub(super) is_here: bool,
 }
 
 /// A receiver, once the transfer has started.
@@ -84,7 +87,9 @@ pub struct ReceiverSession<'a> {
     /// As many as that of a stream, the sender knows.
     proven_told: usize,
     /// What is here from an earlier run.
-    kept: Kept,
+    pub(super) kept: Kept,
+    /// What is present of the set.
+    pub(super) looking: Looking,
     /// How far this receiver has come with what was announced before it joined.
     pub(super) catching_up: CatchingUp,
     pub(super) payload_size: u32,
@@ -146,6 +151,7 @@ impl<'a> ReceiverSession<'a> {
             net,
             target,
             kept,
+            may_have,
             path,
             welcome,
             start,
@@ -165,11 +171,14 @@ impl<'a> ReceiverSession<'a> {
             max_size: options.max_size,
             reserve: options.makes_files().then_some(options.reserve),
         };
+        // Where receivers report for each other, none declines packs: all of them come.
+        let looks = may_have && !is_shared(&scheme_of(&start)?);
         let headers = options.serve.then(Arc::<StoredHeaders>::default);
         let storing = Storing::start(
             (target, &kept, headers.clone()),
             &welcome,
             limits,
+            looks,
             damage,
             store.clone(),
             waker.clone(),
@@ -197,6 +206,7 @@ impl<'a> ReceiverSession<'a> {
             proven_told: 0,
             catching_up: CatchingUp::new(start.late, !kept.is_empty()),
             kept,
+            looking: Looking::new(looks),
             payload_size,
             group: (start.group, false),
             end: None,
@@ -266,85 +276,6 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
-    /// Posts a pack that the sender will broadcast, or declines it.
-    fn announced(&mut self, announced: &Announced) -> Result<(), Error> {
-        let absurd = || Error::PeerLost("the sender's pack makes no sense".into());
-        let is_new = announced.again.is_none();
-        let may = self.posted.len() < POSTED_MAX
-            && !self.catching_up.is_outside()
-            && (self.end.is_none() || !is_new);
-        let record = announced.record().filter(|_| may).ok_or_else(absurd)?;
-        let number = match announced.again {
-            None => self.packs.push(record),
-            Some(number) if number as usize >= self.packs.len() => return Err(absurd()),
-            Some(number) => number,
-        };
-        let is_kept = is_new && self.keeps(number, &record);
-        if is_kept || !is_new && !self.is_wanted(number) {
-            let decline = Command::Decline {
-                group: ALL,
-                sender: ROOT,
-                len: record.len.into(),
-            };
-            match self.driver.command(self.clock.now(), decline) {
-                // Where receivers report for each other, none declines. What comes is not stored.
-                Err(Refused::Hierarchy) => {}
-                declined => return declined.map_err(refused),
-            }
-        }
-        self.packs.set(number, pack_table::Pack::Coming);
-        let pack = Incoming::new(record.len as usize, &self.store);
-        let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
-        let op = posted.map_err(|(r, _)| refused(r))?;
-        self.posted.push(Posted { number, op, record });
-        Ok(())
-    }
-
-    /// Whether a pack with this record is here from an earlier run. Then it counts as stored.
-    pub(super) fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
-        let is_kept = self.kept.packs.contains(&record.hash);
-        if is_kept {
-            self.packs.set(number, pack_table::Pack::Coming);
-            self.storing.keep(number, record.hash);
-        }
-        is_kept
-    }
-
-    /// Whether this receiver wants a pack that is sent again. It declines packs until it has said
-    /// what it has: it gets those that it lacks later.
-    fn is_wanted(&mut self, number: u32) -> bool {
-        let entry = self.packs.get(number);
-        let is_lacking = entry.is_some_and(|(_, pack)| pack == pack_table::Pack::Lacking);
-        self.catching_up.is_inside() && is_lacking
-    }
-
-    /// Gives a pack that has arrived to the thread that stores it.
-    fn arrived(&mut self, op: OpId) {
-        let Some(at) = self.posted.iter().position(|p| p.op == op) else {
-            return;
-        };
-        let posted = self.posted.remove(at);
-        let bytes = match self.driver.take(op) {
-            Some(memory) => memory.into_bytes(),
-            // Other receivers may still need a co-root's pack, so it is copied.
-            None => {
-                self.lent.push((op, posted.record.len.into()));
-                self.store.wait(posted.record.len.into());
-                let memory = self.driver.object(op);
-                memory.map(|m| m.as_slice().to_vec()).unwrap_or_default()
-            }
-        };
-        if self.kept.packs.contains(&posted.record.hash) {
-            return; // nobody could decline it
-        }
-        let header = posted.record.header as usize;
-        let pack = Pack { bytes, header };
-        let hash = blake3::Hash::from(posted.record.hash).to_hex();
-        let proof = Proof::Hash(hash.to_string());
-        self.storing.arrived(posted.number, pack, proof);
-        self.fresh = true;
-    }
-
     /// Takes what the thread that stores has done.
     fn stored(&mut self) -> Result<(), Error> {
         while let Some(stored) = self.storing.done() {
@@ -364,6 +295,7 @@ impl<'a> ReceiverSession<'a> {
                     self.packs.set(number, pack_table::Pack::Here);
                 }
                 Stored::Manifest => self.catching_up.has_manifest(),
+                Stored::Looking(proving) => self.looking.begin(proving),
                 Stored::Surplus(paths) => self.end_dry_run(paths),
                 Stored::Damaged(repair) => {
                     self.repair = Some(repair);
@@ -536,9 +468,9 @@ impl<'a> ReceiverSession<'a> {
                     self.is_here = true;
                     (self.tell)(RecvEvent::Storing);
                     self.worked = Instant::now();
-                    let done = self.packs.bytes() + self.copied;
-                    self.say(&ToSender::Working { done })?;
+                    self.say_working()?;
                 }
+                self.tell_looked()?;
                 self.catch_up()?;
                 self.tell_proven()?;
                 if let Some(key) = self.end
@@ -635,10 +567,11 @@ impl<'a> ReceiverSession<'a> {
             Phase::Leaving(_) => return Ok(()),
         }
         let got = self.driver.counters().written + self.statistics.peer_bytes;
-        let here = self.kept.bytes + got;
+        let here = self.kept.bytes + self.statistics.present_bytes + got;
         (self.tell)(RecvEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             placed: here.min(self.len.unwrap_or(u64::MAX)),
+            present: self.statistics.present_bytes,
             to_take: self.storing.to_take(),
             len: self.len,
         });
@@ -649,10 +582,15 @@ impl<'a> ReceiverSession<'a> {
     fn work(&mut self, now: Instant) -> Result<(), Error> {
         if now - self.worked >= WORKING {
             self.worked = now;
-            let done = self.packs.bytes() + self.copied;
-            self.say(&ToSender::Working { done })?;
+            self.say_working()?;
         }
         Ok(())
+    }
+
+    /// Tells the sender how much is stored.
+    fn say_working(&mut self) -> Result<(), Error> {
+        let done = self.packs.bytes().saturating_sub(self.storing.unsettled()) + self.copied;
+        self.say(&ToSender::Working { done })
     }
 
     fn report(&mut self) -> RecvReport {

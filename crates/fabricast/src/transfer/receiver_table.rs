@@ -227,6 +227,10 @@ pub struct Member {
     pub behind: Option<Instant>,
     /// Whether the others have gone on without it because it was slower than they were.
     pub left_behind: bool,
+    /// Whether some of the set may be in its place, so that it says `looked`.
+    pub may_have: bool,
+    /// Whether it has candidates, once it has said that.
+    pub candidates: Option<bool>,
     /// Whether it was told that all packs have been announced.
     pub knows_end: bool,
 }
@@ -269,6 +273,8 @@ impl Member {
             sent: 0,
             behind: None,
             left_behind: false,
+            may_have: false,
+            candidates: None,
             knows_end: false,
         }
     }

@@ -20,7 +20,7 @@ use crate::bootstrap::message::Welcome;
 use crate::error::Error;
 use crate::object::manifest::Manifest;
 use crate::object::pack::{Content, Header, Pack, Piece, Span};
-use crate::object::{BLOCK, HASH, Kept, Target, check_space};
+use crate::object::{BLOCK, HASH, Kept, PresentPack, Proving, Target, check_space};
 use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
 
@@ -38,6 +38,8 @@ enum Job {
     Arrived(u32, Pack, Proof),
     /// A pack that is here from an earlier run, and the hash of its header.
     Keep(u32, [u8; HASH]),
+    /// A pack that is present.
+    Present(u32, PresentPack),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
     /// Every pack is stored: proves that to the sender as this node, by the challenge with this
@@ -82,6 +84,8 @@ pub enum Stored {
     Pack(u32),
     /// The manifest is complete.
     Manifest,
+    /// The manifest is complete, and what is present is looked for.
+    Looking(Proving),
     /// The manifest is complete, and this is a dry run: the paths that would be deleted.
     Surplus(Vec<PathBuf>),
     /// A pack is damaged.
@@ -139,18 +143,21 @@ pub struct Storing {
     /// the sender has sent lies within a window of what has not arrived.
     early: BTreeMap<u32, (Pack, Proof)>,
     store: Rc<Store>,
+    /// Bytes of stored packs that do not count as stored yet.
+    unsettled: Arc<AtomicU64>,
     /// Bytes that will yet be taken of the disk.
     to_take: Arc<AtomicU64>,
 }
 
 impl Storing {
     /// Starts the thread; it wakes `waker` after each job. `headers`: takes those of packs that are
-    /// stored. `damage`: damages every n-th block of
+    /// stored. `looks`: looks for what is present of the set. `damage`: damages every n-th block of
     /// the files, to test repairs; 0: none.
     pub fn start(
         (target, kept, headers): (Target, &Kept, Option<Arc<StoredHeaders>>),
         welcome: &Welcome,
         limits: Limits,
+        looks: bool,
         damage: u64,
         store: Rc<Store>,
         waker: Waker,
@@ -162,12 +169,13 @@ impl Storing {
         let (jobs, to_do) = channel();
         let (tell, done) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
         let mut work = Work {
             target,
             headers,
             limits,
+            looks: looks.then(|| waker.clone()),
             to_take: Arc::default(),
+            unsettled: Arc::default(),
             offered: Offered {
                 name: welcome.name.clone(),
                 entries: welcome.entries as usize,
@@ -184,27 +192,19 @@ impl Storing {
             is_over: is_over.clone(),
         };
         work.note_space();
-        let to_take = work.to_take.clone();
+        let (to_take, unsettled) = (work.to_take.clone(), work.unsettled.clone());
         let thread = thread::Builder::new()
             .name("fabricast-write".into())
             .spawn(move || {
-                for job in to_do {
-                    if over.load(Ordering::Relaxed) {
-                        return;
+                let mut tell = |stored, memory| {
+                    let _ = tell.send((stored, memory));
+                    waker.wake();
+                };
+                if let Err(error) = work.run(&to_do, &mut tell) {
+                    if is_final(&error) {
+                        work.target.discard();
                     }
-                    let mut tell = |stored, memory| {
-                        let _ = tell.send((stored, memory));
-                        waker.wake();
-                    };
-                    let done = work.work(job, &mut tell);
-                    work.note_space();
-                    if let Err(error) = done {
-                        if is_final(&error) {
-                            work.target.discard();
-                        }
-                        tell(Stored::Failed(error), Vec::new());
-                        return;
-                    }
+                    tell(Stored::Failed(error), Vec::new());
                 }
             })
             .expect("the system gives us a thread");
@@ -219,6 +219,7 @@ impl Storing {
             is_ordered,
             early: BTreeMap::new(),
             store,
+            unsettled,
             to_take,
         }
     }
@@ -226,6 +227,12 @@ impl Storing {
     /// Bytes that will yet be taken of the disk, as the thread knows.
     pub fn to_take(&self) -> u64 {
         self.to_take.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of stored packs that do not count as stored yet: they may still be copied from old
+    /// files to new ones.
+    pub fn unsettled(&self) -> u64 {
+        self.unsettled.load(Ordering::Relaxed)
     }
 
     /// Gives the thread a job.
@@ -274,6 +281,11 @@ impl Storing {
         self.give(Job::Keep(number, hash));
     }
 
+    /// Counts a pack as stored that is present.
+    pub fn keep_present(&mut self, number: u32, pack: PresentPack) {
+        self.give(Job::Present(number, pack));
+    }
+
     /// Takes the damaged pack, once it is proven.
     pub fn mended(&mut self, pack: Pack, header: Header) {
         self.give(Job::Mended(pack, header));
@@ -296,7 +308,7 @@ impl Storing {
             }
         };
         match stored {
-            Stored::Proven | Stored::Surplus(_) | Stored::Copied(_) => {}
+            Stored::Proven | Stored::Surplus(_) | Stored::Copied(_) | Stored::Looking(_) => {}
             Stored::Manifest => {
                 self.next = self.next.filter(|_| self.is_ordered);
                 self.give_early();
@@ -350,8 +362,12 @@ struct Work {
     headers: Option<Arc<StoredHeaders>>,
     /// How much the set may have.
     limits: Limits,
+    /// What is rung when something is found that is present, if that is looked for.
+    looks: Option<Waker>,
     /// Bytes that the set will yet take of the disk.
     to_take: Arc<AtomicU64>,
+    /// Bytes of stored packs that do not count as stored yet.
+    unsettled: Arc<AtomicU64>,
     offered: Offered,
     damage: u64,
     /// Blocks of files so far.
@@ -370,15 +386,69 @@ struct Work {
 type Tell<'a> = &'a mut dyn FnMut(Stored, Vec<u8>);
 
 impl Work {
+    /// Does the jobs until nobody waits for the thread any more. Copying goes on after each job,
+    /// and while there is none.
+    fn run(&mut self, jobs: &Receiver<Job>, tell: Tell<'_>) -> Result<(), Error> {
+        if self.offered.is_kept {
+            self.look(tell);
+        }
+        let mut copies = false;
+        loop {
+            let job = match copies {
+                true => jobs.try_recv(),
+                false => jobs.recv().map_err(|_| TryRecvError::Disconnected),
+            };
+            if self.is_over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            match job {
+                Ok(job) => self.work(job, tell)?,
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+            copies = self.take_over()?;
+            self.note_space();
+        }
+    }
+
+    /// Starts to look for what is present, if that is wanted: the manifest is complete.
+    fn look(&mut self, tell: Tell<'_>) {
+        if let Some(waker) = self.looks.take()
+            && let Some(proving) = self.target.prove_present(waker)
+        {
+            tell(Stored::Looking(proving), Vec::new());
+        }
+    }
+
+    /// Copies some more from old files to new ones. False: nothing is left to copy.
+    fn take_over(&mut self) -> Result<bool, Error> {
+        let goes_on = self.target.take_over()?;
+        let unsettled = self.target.unsettled();
+        self.unsettled.store(unsettled, Ordering::Relaxed);
+        Ok(goes_on)
+    }
+
+    /// Tells that a pack with this header is stored, which did not come.
+    fn keeps(&self, number: u32, header: Option<Header>, tell: Tell<'_>) {
+        if let (Some(header), Some(headers)) = (header, &self.headers) {
+            headers.add(number, header);
+        }
+        let unsettled = self.target.unsettled();
+        self.unsettled.store(unsettled, Ordering::Relaxed);
+        tell(Stored::Proven, Vec::new());
+        tell(Stored::Pack(number), Vec::new());
+    }
+
     fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
         match job {
             Job::Arrived(number, pack, proof) => self.behind.push_back((number, pack, proof)),
             Job::Keep(number, hash) => {
-                if let (Some(header), Some(headers)) = (self.target.keep(&hash)?, &self.headers) {
-                    headers.add(number, header);
-                }
-                tell(Stored::Proven, Vec::new());
-                tell(Stored::Pack(number), Vec::new());
+                let header = self.target.keep(&hash)?;
+                self.keeps(number, header, tell);
+            }
+            Job::Present(number, pack) => {
+                let header = self.target.keep_present(pack)?;
+                self.keeps(number, header, tell);
             }
             Job::Mended(pack, header) => {
                 self.is_damaged = false;
@@ -387,6 +457,11 @@ impl Work {
             Job::Finish(key, node) => {
                 if !self.has_manifest() {
                     return Err(contradiction());
+                }
+                while self.take_over()? {
+                    if self.is_over.load(Ordering::Relaxed) {
+                        return Err(Error::Interrupted);
+                    }
                 }
                 let is_over = self.is_over.clone();
                 let to_take = self.to_take.clone();
@@ -471,6 +546,7 @@ impl Work {
                     return Err(contradiction());
                 }
                 self.check_copies()?;
+                self.target.make_places()?;
                 if self.has_manifest() {
                     let digest = self.offered.digest;
                     if digest.is_some_and(|digest| digest != self.target.manifest().digest()) {
@@ -480,6 +556,7 @@ impl Work {
                         tell(Stored::Surplus(surplus), Vec::new());
                     }
                     tell(Stored::Manifest, Vec::new());
+                    self.look(tell);
                 }
             }
             Content::Pieces(_) if !self.has_manifest() => return Err(contradiction()),

@@ -26,6 +26,8 @@ enum Lie {
     LacksAll,
     /// It reports that it is there, but never joins.
     Unready,
+    /// It acknowledges all that it hears. It may have something of the set, and never says whether.
+    NeverLooks,
     /// It pretends to the other receivers that it repairs for the sender. It sends wrong bytes, and
     /// claims that the sender has sent far more.
     Relays,
@@ -42,12 +44,12 @@ struct Liar {
 
 impl Liar {
     /// Gets admitted and prepares. [`Liar::begin`] follows when all receivers are there.
-    fn admitted(address: &str) -> (Peer, UdpSocket, Value) {
+    fn admitted(address: &str, lie: Lie) -> (Peer, UdpSocket, Value) {
         let udp = udp_towards(address);
         let port = udp.local_addr().unwrap().port();
         let mut peer = Peer::hello(address, "liar", control::port(port));
         let welcome = peer.until("welcome");
-        peer.say(json!({"say": "prepared"}));
+        peer.say(json!({"say": "prepared", "may_have": lie == Lie::NeverLooks}));
         (peer, udp, welcome)
     }
 
@@ -108,7 +110,7 @@ fn speak(
     hears.join_multicast_v4(group.ip(), &ip).unwrap();
     let hears: UdpSocket = hears.into();
     let pause = Duration::from_millis(match lie {
-        Lie::LacksAll | Lie::Relays => 2,
+        Lie::LacksAll | Lie::Relays | Lie::NeverLooks => 2,
         _ => 20,
     });
     let own = header.source.0 as usize;
@@ -139,16 +141,21 @@ fn speak(
             if lie == Lie::Relays {
                 relay(udp, &header, start, (first, count), own);
             }
+            let here = match lie {
+                Lie::NeverLooks => first + heard.load(Ordering::Relaxed),
+                _ => first,
+            };
             let (limit, high) = match lie {
                 Lie::Unready => (first, first),
                 Lie::Counts | Lie::Relays => (first + window, first),
                 Lie::LacksAll => (first + window, first + window),
+                Lie::NeverLooks => (here + window, here),
             };
             let feedback = Feedback {
                 group: GroupId(0),
                 sender: NodeId(0),
-                cum: first,
-                cum_subtree: first,
+                cum: here,
+                cum_subtree: here,
                 limit,
                 high,
                 received: if lie == Lie::Counts { count } else { 1 },
@@ -209,7 +216,7 @@ fn lied_to(
     let source = dir.file("source", len);
     let fixed = ["--no-announce", "--min-receivers", "2"];
     let (send, address) = place.sender(&source, &[&fixed, args].concat());
-    let liar = place.on(3, || Liar::admitted(&address));
+    let liar = place.on(3, || Liar::admitted(&address, lie));
     let good = place.receiver(&address, "good", &dir.path("copy"), &["--no-sync"]);
     (send, place.on(3, || Liar::begin(liar, lie)), good)
 }
@@ -295,5 +302,18 @@ pub fn who_lacks_everything(place: &impl Place) {
     let sent = send.end().expect(4);
     assert_eq!(sent.result("liar")["state"], "dropped");
     assert!(sent.result("liar")["repairs"].as_u64() > Some(0), "unheard");
+    same(&dir.path("source"), &dir.path("copy"));
+}
+
+/// A receiver may have something of the set, and never says whether. The others get the set.
+pub fn who_never_looks(place: &impl Place) {
+    let dir = Scratch::new();
+    let args = ["--patience", "500ms", "--slow", "drop"];
+    let (send, liar, good) = lied_to(place, &dir, 4_000_000, Lie::NeverLooks, &args);
+    good.end().expect(0);
+    liar.end();
+    let sent = send.end().expect(4);
+    assert_eq!(sent.result("liar")["state"], "dropped");
+    assert_eq!(sent.result("good")["state"], "verified");
     same(&dir.path("source"), &dir.path("copy"));
 }

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use super::{Packed, Reading};
 use crate::object::LEN_MAX;
+use crate::object::cutter::Mark;
 use crate::object::pack::{Header, PIECE_MAX, Piece};
 
 /// How long the first bytes of a pack wait for others.
@@ -22,7 +23,7 @@ impl Reading<'_> {
     pub(super) fn stream(&mut self, input: &File) -> Option<()> {
         let mut offset = 0;
         loop {
-            let most = self.most.min(PIECE_MAX);
+            let most = self.cutter.most().min(PIECE_MAX);
             self.make_room(Header::len_of(1, most), most);
             let (len, last) = match fill(input, &mut self.memory[self.gap..], self.over)? {
                 Ok((len, _)) if offset + len as u64 > LEN_MAX => {
@@ -35,10 +36,9 @@ impl Reading<'_> {
                     break;
                 }
             };
-            self.end = self.gap + len;
-            let bytes = &self.memory[self.gap..self.end];
+            let bytes = &self.memory[self.gap..self.gap + len];
             self.set.sample(0, offset, bytes);
-            self.pieces.push(Piece::Bytes {
+            self.cutter.push(Piece::Bytes {
                 file: 0,
                 offset,
                 len: len as u32,
@@ -56,7 +56,7 @@ impl Reading<'_> {
     }
 
     fn fail_stream(&mut self, why: String) -> Option<()> {
-        self.start = (0, self.gap);
+        self.start = Mark::default();
         self.fail(0, why)
     }
 }

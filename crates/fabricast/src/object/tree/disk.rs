@@ -3,7 +3,7 @@
 //! extended attributes, and entries that are neither files nor directories.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -87,6 +87,38 @@ pub fn copy<E: From<io::Error>>(
     }
     #[cfg(test)]
     note(|| Op::Write(number(to), 0, contents(from)));
+    Ok(())
+}
+
+/// Copies bytes of one file to the same place of another: by the kernel, which may share them, if
+/// both lie on one file system.
+pub fn copy_range(from: &File, to: &File, start: u64, len: u64) -> io::Result<()> {
+    let (mut at, end) = (start, start + len);
+    while at < end {
+        let (mut here, mut there) = (at, at);
+        let most = (end - at) as usize;
+        let copied = sys::copy_file_range(from, Some(&mut here), to, Some(&mut there), most);
+        at += match copied {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => count as u64,
+            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {
+                let mut bytes = vec![0; most.min(COPIED as usize)];
+                from.read_exact_at(&mut bytes, at)?;
+                to.write_all_at(&bytes, at)?;
+                bytes.len() as u64
+            }
+            Err(Errno::INTR) => 0,
+            Err(e) => return Err(e.into()),
+        };
+    }
+    #[cfg(test)]
+    note(|| {
+        Op::Write(
+            number(to),
+            start,
+            contents(from)[start as usize..end as usize].to_vec(),
+        )
+    });
     Ok(())
 }
 

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use rustix::fs::{self as sys, AtFlags, Mode, OFlags};
 
 use super::beneath::open_directory;
+use super::disk;
 use super::journal::{self, Journal, is_own, journal_id};
+use super::paths::relative;
 use super::surplus::{delete, names};
-use super::{disk, relative};
 use crate::object::manifest::{Kind, Manifest, TOP};
 
 /// Whether a file has the name of a partial file of the journal `id`.

@@ -7,6 +7,8 @@
 //! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
 mod beneath;
+mod block_hashes;
+mod candidate;
 mod disk;
 mod ending;
 mod file_systems;
@@ -17,7 +19,11 @@ mod leftovers;
 mod metadata;
 mod naming;
 mod partial;
+mod paths;
 mod places;
+mod present;
+mod present_pieces;
+mod proving;
 mod ranges;
 mod read_back;
 mod received;
@@ -35,18 +41,21 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
 pub use self::folding::folded_names;
-use self::journal::{Journal, Record};
+use self::journal::Journal;
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 pub use self::leftovers::{is_kept, remove_leftovers};
 use self::partial::{Had, Partial};
+use self::paths::relative;
+use self::present_pieces::Present;
+pub use self::proving::{PresentPack, Proving};
 use self::ranges::Ranges;
 use self::received::Before;
 pub use self::received::Received;
@@ -133,7 +142,7 @@ impl Destination {
 pub struct Tree {
     destination: Destination,
     root: Arc<OwnedFd>,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
     /// Number of entries whose names were checked to differ by more than case, where that matters.
@@ -162,6 +171,8 @@ pub struct Tree {
     resumes: bool,
     /// Entries that are there already and may be of an earlier run, so that they may be replaced.
     ours: BTreeSet<u32>,
+    /// What is present of the set in its files' places.
+    present: Present,
     /// What this sender's earlier sets have put there, as far as that was looked at.
     before: Before,
     /// Packs that are on the disk and that the sender has not announced yet.
@@ -204,19 +215,6 @@ pub struct Tree {
     is_root: bool,
 }
 
-/// The path of an entry relative to the destination, whose user may have named the top.
-fn relative(manifest: &Manifest, name: Option<&OsStr>, entry: u32) -> PathBuf {
-    let path = manifest.path(entry);
-    let path = Path::new(OsStr::from_bytes(&path));
-    match name {
-        Some(name) => {
-            let names = path.components().skip(1);
-            Path::new(name).components().chain(names).collect()
-        }
-        None => path.to_owned(),
-    }
-}
-
 impl Tree {
     /// Opens the destination; the manifest comes by [`Tree::add_page`].
     pub fn new(destination: Destination) -> Result<Tree, Error> {
@@ -228,7 +226,7 @@ impl Tree {
         Ok(Tree {
             destination,
             root,
-            manifest: Manifest::default(),
+            manifest: Arc::default(),
             starts: Vec::new(),
             folding_checked: 0,
             stream_len: None,
@@ -243,6 +241,7 @@ impl Tree {
             id: None,
             resumes: false,
             ours: BTreeSet::new(),
+            present: Present::default(),
             before: Before::default(),
             kept: KeptPacks::new(),
             named: BTreeMap::new(),
@@ -273,7 +272,7 @@ impl Tree {
 
     /// The entries, once the set has ended.
     pub fn take_manifest(&mut self) -> Manifest {
-        std::mem::take(&mut self.manifest)
+        Arc::unwrap_or_clone(std::mem::take(&mut self.manifest))
     }
 
     /// Paths of the files that the sender could not read, and of hard links to them.
@@ -372,41 +371,6 @@ impl Tree {
             .map_err(|e| self.error(parent, "looking at", e))?;
         self.last_directory = Some((parent, opened.clone()));
         Ok(opened)
-    }
-
-    /// Adds a page of the manifest and makes its directories. An entry that is there already is an
-    /// error, unless it may be replaced; a directory may always be there.
-    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
-        let first = self.manifest.entries().len() as u32;
-        self.manifest.add_page(page)?;
-        let count = self.manifest.entries().len() as u32;
-        let mut start = match first.checked_sub(1) {
-            Some(last) => self.starts[last as usize] + self.len(last),
-            None => 0,
-        };
-        for entry in first..count {
-            let e = self.entry(entry);
-            let is_file = matches!(e.kind, Kind::File(_) | Kind::Stream);
-            if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
-                self.exposed.insert(*to);
-            }
-            self.starts.push(start);
-            self.done.push(!is_file);
-            self.remaining += usize::from(is_file);
-            start += self.len(entry);
-            if self.entry(entry).parent == TOP {
-                self.check_top(entry)?;
-            }
-            if let Err(error) = self.make_place(entry) {
-                // What is in the way may have come of this very set.
-                self.check_folding()?;
-                return Err(error);
-            }
-        }
-        if let Some(journal) = &mut self.journal {
-            journal.add(&Record::Page(page.to_vec()));
-        }
-        Ok(())
     }
 
     /// Length of a file in bytes; 0 for other entries. A stream is as long as it may be until its
@@ -594,8 +558,9 @@ impl Tree {
         if self.incomplete.len() >= INCOMPLETE_MAX {
             return Err(absurd("too many files that are not complete"));
         }
-        self.incomplete.insert(partial.entry, partial);
-        Ok(())
+        let file = partial.entry;
+        self.incomplete.insert(file, partial);
+        self.join_present(file)
     }
 
     /// Leaves a hole, where the file system can. The space may be allocated already.
@@ -635,28 +600,38 @@ impl Tree {
             return Ok(());
         }
         match self.incomplete.remove(&file) {
-            Some(partial) => self.completed(partial),
+            Some(partial) => self.complete_new(partial),
             None => Ok(()),
         }
     }
 
-    /// Sets owner, mode and time of a file that is all there. It gets its name with its batch.
+    /// Takes a file that is all there.
     fn completed(&mut self, partial: Partial) -> Result<(), Error> {
+        self.note_done(partial.entry);
+        self.add_complete(partial)
+    }
+
+    /// Notes that nothing more comes of a file.
+    fn note_done(&mut self, file: u32) {
+        self.done[file as usize] = true;
+        self.remaining -= 1;
+    }
+
+    /// Sets owner, mode and time of a file that is all there. It gets its name with its batch.
+    fn add_complete(&mut self, partial: Partial) -> Result<(), Error> {
         let file = partial.entry;
         match partial.is_in_place {
             true => self.set_metadata_in_place(file, &partial.file)?,
             false => self.set_metadata(file, self.readable_mode(file), &partial.file)?,
         }
-        self.done[file as usize] = true;
-        self.remaining -= 1;
         self.add_to_batch(partial)
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {
         if self.failed.insert(file) && !self.done[file as usize] {
-            self.done[file as usize] = true;
-            self.remaining -= 1;
+            self.note_done(file);
             self.named.remove(&file);
+            self.present.forget(file);
             let mut taken = self.kept_space.remove(&file).unwrap_or(0);
             if let Some(mut partial) = self.incomplete.remove(&file) {
                 partial.is_kept = false;

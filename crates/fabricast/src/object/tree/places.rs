@@ -1,10 +1,12 @@
 //! The places of entries: they are opened, directories are made, and what is there is looked at.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::fs::{self as sys, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::journal::Record;
 use super::{Tree, beneath, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
@@ -29,6 +31,51 @@ impl Tree {
         };
         let flags = flags | quick | OFlags::CLOEXEC;
         beneath::open(&*self.root, self.relative(entry), flags, Mode::empty())
+    }
+
+    /// Adds a page of the manifest, and makes the places of its entries.
+    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        self.take_page(page)?;
+        self.make_places()
+    }
+
+    /// Takes a page of the manifest. Nothing is made.
+    pub fn take_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        Arc::make_mut(&mut self.manifest).add_page(page)?;
+        if let Some(journal) = &mut self.journal {
+            journal.add(&Record::Page(page.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Makes the directories among the entries that are new. An entry that is there already is an
+    /// error, unless it may be replaced; a directory may always be there.
+    pub fn make_places(&mut self) -> Result<(), Error> {
+        let (first, count) = (self.starts.len(), self.manifest.entries().len());
+        let mut start = match first.checked_sub(1) {
+            Some(last) => self.starts[last] + self.len(last as u32),
+            None => 0,
+        };
+        for entry in first as u32..count as u32 {
+            let e = self.entry(entry);
+            let is_file = matches!(e.kind, Kind::File(_) | Kind::Stream);
+            if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
+                self.exposed.insert(*to);
+            }
+            self.starts.push(start);
+            self.done.push(!is_file);
+            self.remaining += usize::from(is_file);
+            start += self.len(entry);
+            if self.entry(entry).parent == TOP {
+                self.check_top(entry)?;
+            }
+            if let Err(error) = self.make_place(entry) {
+                // What is in the way may have come of this very set.
+                self.check_folding()?;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn check_top(&self, entry: u32) -> Result<(), Error> {

@@ -20,7 +20,11 @@ impl Tree {
             return Err(absurd("a file that is in no manifest"));
         }
         let waiting = self.batch.iter().chain(&self.held);
-        let open = self.incomplete.get(&file);
+        let end = offset + into.len() as u64;
+        let open = match self.is_in_old(file, offset, end) {
+            true => None,
+            false => self.incomplete.get(&file).or(self.taking_over(file)),
+        };
         let open = open.or_else(|| waiting.into_iter().find(|partial| partial.entry == file));
         let read = match open {
             Some(partial) => partial.file.read_exact_at(into, offset),

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{self as sys, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::block_hashes::BlockHashes;
 use super::journal::{Journal, Record, is_own, journal_id, partial_name};
 use super::kept::{Kept, is_hole};
 use super::leftovers::remove_partials;
@@ -21,9 +22,9 @@ use super::partial::Partial;
 use super::ranges::Ranges;
 use super::{Tree, absurd, beneath, disk};
 use crate::error::Error;
+use crate::object::HASH;
 use crate::object::manifest::{Kind, Manifest};
 use crate::object::pack::{Content, Header, Pack, Piece};
-use crate::object::{BLOCK, HASH};
 
 /// Bytes of a block in which the system counts the space of files.
 const STAT_BLOCK: u64 = 512;
@@ -104,7 +105,7 @@ impl Tree {
     }
 
     /// Notes what a file that an earlier run has left takes of the disk.
-    fn keep_space(&mut self, file: u32, space: u64) {
+    pub(super) fn keep_space(&mut self, file: u32, space: u64) {
         let kept = self.kept_space.entry(file).or_default();
         *kept += space;
         self.taken += space;
@@ -125,7 +126,8 @@ impl Tree {
     /// files take of the disk.
     fn is_proven(&mut self, pieces: &[Piece], hashes: &[u8]) -> bool {
         let mut hashes = hashes.chunks_exact(HASH);
-        let (mut block, mut open) = (Vec::with_capacity(BLOCK), None::<(u32, Found)>);
+        let mut is_next = |hash: &[u8; HASH]| hashes.next().is_some_and(|next| hash == next);
+        let (mut blocks, mut open) = (BlockHashes::default(), None::<(u32, Found)>);
         let mut named = BTreeSet::new();
         for piece in pieces {
             let file = piece.file();
@@ -158,21 +160,11 @@ impl Tree {
                 }
                 continue;
             }
-            let mut at = start;
-            while at < end {
-                let filled = block.len();
-                let some = (end - at).min((BLOCK - filled) as u64) as usize;
-                block.resize(filled + some, 0);
-                if there.read_exact_at(&mut block[filled..], at).is_err() {
-                    return false;
-                }
-                at += some as u64;
-                if block.len() == BLOCK && !is_next(&mut hashes, &mut block) {
-                    return false;
-                }
+            if !blocks.read(there, (start, end), &mut |_| {}, &mut is_next) {
+                return false;
             }
         }
-        let is_proven = block.is_empty() || is_next(&mut hashes, &mut block);
+        let is_proven = blocks.end(&mut is_next);
         if is_proven {
             let named = named.into_iter().map(|file| (file, Ranges::default()));
             self.named.extend(named);
@@ -242,26 +234,14 @@ impl Tree {
                 continue;
             };
             let (file, end) = (piece.file(), offset + piece.size());
-            let len = self.len(file);
             let overlap = || absurd("packs that overlap");
             self.check_announced(piece)?;
             if !self.incomplete.contains_key(&file) && !self.named.contains_key(&file) {
                 let there = self.partial(file).ok_or_else(overlap)?;
                 self.take_partial(file, there, Ranges::default())?;
             }
-            if let Some(ranges) = self.named.get_mut(&file) {
-                let is_new = ranges.add(offset, end);
-                let is_whole = ranges.cover(len);
-                is_new.then_some(()).ok_or_else(overlap)?;
-                if is_whole {
-                    self.named.remove(&file);
-                    let opened = self.beneath(file, OFlags::RDONLY)?;
-                    self.set_metadata(file, self.readable_mode(file), &opened)?;
-                    self.done[file as usize] = true;
-                    self.remaining -= 1;
-                    // Nobody knows whether it was flushed.
-                    self.flushes_all = true;
-                }
+            if self.named.contains_key(&file) {
+                self.keep_named(file, (offset, end))?;
                 continue;
             }
             let partial = self.incomplete.get_mut(&file).ok_or_else(overlap)?;
@@ -274,6 +254,26 @@ impl Tree {
         }
         self.name_batch()?;
         Ok(header)
+    }
+
+    /// Counts a range of a file as stored that an earlier run has named. Completes the file if all
+    /// of it is there.
+    pub(super) fn keep_named(&mut self, file: u32, (start, end): (u64, u64)) -> Result<(), Error> {
+        let (ranges, len) = (self.named.remove(&file), self.len(file));
+        let mut ranges = ranges.unwrap_or_default();
+        if !ranges.add(start, end) {
+            return Err(absurd("packs that overlap"));
+        }
+        if !ranges.cover(len) {
+            self.named.insert(file, ranges);
+            return Ok(());
+        }
+        let opened = self.beneath(file, OFlags::RDONLY)?;
+        self.set_metadata(file, self.readable_mode(file), &opened)?;
+        self.note_done(file);
+        // Nobody knows whether it was flushed.
+        self.flushes_all = true;
+        Ok(())
     }
 
     /// Takes the name of a file away that an earlier run has made and that is not complete as the
@@ -358,7 +358,8 @@ impl Tree {
 
     /// Removes what is kept for a later run: another run would fail, too.
     pub fn discard(&mut self) {
-        for partial in self.incomplete.values_mut().chain(&mut self.batch) {
+        let incomplete = self.incomplete.values_mut().chain(&mut self.batch);
+        for partial in incomplete.chain(self.present.partials()) {
             partial.is_kept = false;
         }
         self.delete_staged();
@@ -423,11 +424,4 @@ pub(super) fn is_like(
 fn allocated(file: &File) -> u64 {
     let blocks = file.metadata().map_or(0, |meta| meta.blocks());
     blocks * STAT_BLOCK
-}
-
-/// Whether a full block, which is emptied, matches the next hash.
-fn is_next(hashes: &mut std::slice::ChunksExact<'_, u8>, block: &mut Vec<u8>) -> bool {
-    let hash = blake3::hash(block);
-    block.clear();
-    hashes.next().is_some_and(|next| *hash.as_bytes() == *next)
 }

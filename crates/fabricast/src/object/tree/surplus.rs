@@ -14,7 +14,8 @@ use rustix::fs::{self as sys, AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::beneath::open_directory;
-use super::{Destination, Tree, disk, relative};
+use super::paths::relative;
+use super::{Destination, Tree, disk};
 use crate::error::Error;
 use crate::object::file_name::folded_hash;
 use crate::object::manifest::{Kind, Manifest, TOP};

@@ -3,12 +3,14 @@
 mod folding;
 mod power_cut;
 mod power_cut_replacing;
+mod present;
 mod received;
 pub mod recorder;
 mod resuming;
 mod staging;
 
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
 
 use super::*;
 use crate::object::Challenge;

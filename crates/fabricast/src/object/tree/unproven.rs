@@ -62,7 +62,8 @@ impl UnprovenFile {
             mtime_ns: 0,
             owner: (u32::MAX, u32::MAX), // unknown until the file is proven
             attributes: Default::default(),
-        })?;
+        })?
+        .into();
         tree.starts.push(0);
         tree.done.push(true);
         let partial = tree.create(ENTRY, true)?;
@@ -125,7 +126,7 @@ impl UnprovenFile {
             owner: metadata.owner,
             ..tree.entry(ENTRY).clone()
         };
-        tree.manifest = manifest_of(entry)?;
+        tree.manifest = manifest_of(entry)?.into();
         tree.make_place(ENTRY)?;
         tree.set_metadata(ENTRY, tree.readable_mode(ENTRY), &partial.file)?;
         tree.add_to_batch(partial)?;

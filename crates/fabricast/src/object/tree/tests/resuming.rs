@@ -4,6 +4,7 @@ use super::*;
 use crate::object::HASH;
 use crate::object::pack::Pack;
 use crate::object::source_set::SourceSet;
+use crate::object::tree::journal::Record;
 
 /// A tree with long, small, empty and sparse files, links, and directories.
 pub fn source(dir: &Path) -> Arc<SourceSet> {
