@@ -78,22 +78,3 @@ fn nobody_is_demoted_where_all_are_about_as_slow() {
         assert_eq!(done.sent.all("demoted").count(), 0, "{rate}");
     }
 }
-
-/// On slow links the file crosses the sender's link hardly more often than once. The sender's own
-/// link is fast, so that only reports tell it how slow the others are. Their token buckets carry
-/// the first 128 KB at once, which a short queue makes the sender pay for.
-#[test]
-fn slow_links_carry_the_file_once() {
-    for (rate, queue, len, most) in [
-        ("2mbit", "64kb", 1_500_000, 2.0),
-        ("10mbit", "256kb", 5_000_000, 1.2),
-    ] {
-        let Some(cluster) = Cluster::up(3, &["--rate", rate, "--queue", queue]) else {
-            return;
-        };
-        cluster.run(&["rate", "1gbit", "--host", "h1"]);
-        let done = Transfer::start(&cluster, 3, len, &[]).end(&[]);
-        assert!(done.multiple < most, "{rate}: {}", done.describe());
-        assert_eq!(done.told_unicast(), [""; 0], "{rate}");
-    }
-}

@@ -15,7 +15,6 @@
 //! fills it (TCP, for example). *Compete* then keeps a queue of its own beside the other flow's, or
 //! takes losses as TCP does, until a drain finds the queue gone.
 
-mod allowance;
 mod outpacing;
 mod quanta;
 mod receiver;
@@ -25,7 +24,6 @@ use core::time::Duration;
 
 use crate::path::Burst;
 use crate::time::Time;
-use allowance::Allowance;
 use outpacing::{Next, Outpacing, Round};
 pub use quanta::Quanta;
 use receiver::{Mark, QUEUE_LOW_US, ReceiverState, USED};
@@ -55,8 +53,6 @@ const UP_MIN: f64 = 0.02;
 const UP_BACK: f64 = 0.1;
 /// Largest share by which the rate probes above the delivered rate.
 const UP_MAX: f64 = 0.5;
-/// The rate is much too fast above so many times the delivered rate.
-const TOO_FAST: f64 = 1.5;
 /// Share of the best rate that arrived in the last seconds below which the rate has fallen.
 const FALLEN: f64 = 0.8;
 /// Age from which a measured loss is not used.
@@ -135,9 +131,6 @@ pub struct Pacer {
     rate: f64,
     /// When packets may leave at the rate.
     quanta: Quanta,
-    /// How much may be sent until reports show how fast receivers get it; `None`: as much as the
-    /// rate lets.
-    allowance: Option<Allowance>,
     phase: Phase,
     /// Members whose speed counts or has counted, sorted by number.
     paths: Vec<(u32, ReceiverState)>,
@@ -175,15 +168,12 @@ pub struct Pacer {
 
 impl Pacer {
     /// The pacer of a path without receivers. `fixed`: the node's fixed rate, in bytes per second.
-    /// `reported`: the length of packets in bytes, if receivers report on them by themselves, so
-    /// that Startup can wait for that.
-    pub fn new(fixed: Option<u64>, reported: Option<usize>) -> Pacer {
+    pub fn new(fixed: Option<u64>) -> Pacer {
         let rate = fixed.map_or(RATE_START, |r| (r as f64).max(1.0));
         Pacer {
             fixed: fixed.is_some(),
             rate,
             quanta: Quanta::new(rate),
-            allowance: reported.filter(|_| fixed.is_none()).map(Allowance::new),
             phase: Phase::Startup,
             paths: Vec::new(),
             round: 0,
@@ -212,7 +202,7 @@ impl Pacer {
         if !self.fixed {
             self.rate = (rate as f64).clamp(RATE_MIN, RATE_MAX);
             self.quanta.set_rate(self.rate);
-            (self.phase, self.allowance) = (Phase::Cruise, None);
+            self.phase = Phase::Cruise;
         }
     }
 
@@ -283,20 +273,6 @@ impl Pacer {
         self.fixed || self.quanta.is_open(now)
     }
 
-    /// Whether new packets may leave as far as reports matter: at first a path waits for some.
-    /// Repairs may always leave, since receivers have asked for them.
-    pub fn takes_new(&mut self, now: Time) -> bool {
-        let (bytes, receivers) = (self.bytes, self.paths.len());
-        let allowance = self.allowance.as_mut();
-        !allowance.is_some_and(|a| a.waits(now, bytes, receivers))
-    }
-
-    /// When new packets may leave as far as reports matter, if none comes before.
-    pub fn takes_new_at(&self) -> Time {
-        let until = |a: Allowance| a.until(self.bytes, self.paths.len());
-        self.allowance.and_then(until).unwrap_or(Time::ZERO)
-    }
-
     /// When a packet may leave.
     pub fn opens_at(&self) -> Time {
         match self.fixed {
@@ -332,9 +308,6 @@ impl Pacer {
             return None;
         }
         path.newest = number;
-        if let Some(allowance) = &mut self.allowance {
-            allowance.report(now, burst.bytes);
-        }
         let way = arrived_us.wrapping_sub(burst.at.micros());
         let shorter = |a: u32, b: u32| (a.wrapping_sub(b) as i32) < 0;
         let shortest = |a, b| if shorter(a, b) { a } else { b };
@@ -462,11 +435,6 @@ impl Pacer {
         }
         self.rate = self.rate.clamp(RATE_MIN, RATE_MAX);
         self.quanta.set_rate(self.rate);
-        let too_fast = self.rate > TOO_FAST * cap;
-        let lasts = |a: &mut Allowance| a.lasts(now, too_fast);
-        if self.phase != Phase::Startup && !self.allowance.as_mut().is_some_and(lasts) {
-            self.allowance = None;
-        }
         self.round = newest.wrapping_add(1);
         self.round_at = now;
         self.round_bytes = self.bytes;

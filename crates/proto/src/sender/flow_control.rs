@@ -182,14 +182,6 @@ impl Sender {
         self.may_start_at().is_none_or(|t| now >= t)
     }
 
-    /// Whether a path sends a new packet next, when its rate lets it.
-    pub(super) fn sends_new(&mut self, now: Time, at: usize) -> bool {
-        let may = self.may_start(now) && self.window_is_open(at);
-        may && self.paths[at]
-            .as_mut()
-            .is_some_and(|l| l.pacer.takes_new(now))
-    }
-
     /// When new packets may be sent although not all members have been heard; `None`: only windows
     /// hold them back.
     pub(super) fn may_start_at(&self) -> Option<Time> {

@@ -38,7 +38,7 @@ use crate::border::{Config, Event, MemberStatus, Output, PathState, Refused};
 use crate::id::{Cut, GroupId, NodeId, OpId};
 use crate::membership::Membership;
 use crate::mutant::{self, Mutant};
-use crate::path::{Bursts, Op, Pacer, RttEstimator, Target};
+use crate::path::{Bursts, Op, RttEstimator, Target};
 use crate::repair::ParityRequests;
 use crate::scheme::FeedbackTopology;
 use crate::seq::Seq;
@@ -133,10 +133,6 @@ impl Sender {
         let coroots = (0..).zip(members).filter(|(_, m)| m.coroot);
         let blocks =
             relay.is_none() && Sender::codes_blocks(&config.scheme, members.len(), payload_size);
-        let feedback = &config.scheme.feedback;
-        // What receivers report to a co-root is about the sender's bursts.
-        let reports = relay.is_none() && !feedback.on_request_only;
-        let reported = reports.then_some(payload_size as usize);
         let first = match relay {
             None => config.first_packets(),
             Some(_) => 0,
@@ -165,7 +161,7 @@ impl Sender {
                     )
                 })
                 .collect(),
-            paths: Paths::new(window, Pacer::new(config.rate, reported)),
+            paths: Paths::new(window, config.rate),
             share: StreamShare::new(group, relay.is_none()),
             parity_requests: blocks.then(|| ParityRequests::new(window)),
             ops: Operations::new(start),

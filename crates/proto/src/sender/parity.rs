@@ -39,7 +39,7 @@ impl Sender {
         counters: &mut Counters,
     ) -> Option<Transmission> {
         let until = self.repair_nacks_until(now, GROUP_PATH, scheme)?;
-        let more = self.sends_new(now, GROUP_PATH);
+        let more = self.window_is_open(GROUP_PATH) && self.may_start(now);
         loop {
             let l = self.paths[GROUP_PATH].as_mut()?;
             let demand = self.parity_requests.as_mut()?;

@@ -14,8 +14,8 @@ pub(super) struct Paths {
     all: Vec<Option<Path>>,
     /// Packets in the window of a path.
     window: u32,
-    /// The pacer with which each path begins.
-    pacer: Pacer,
+    /// The node's fixed rate, in bytes per second, if there is one.
+    rate: Option<u64>,
     /// The number of the last path that was made.
     number: u32,
     /// The path whose turn it is to send.
@@ -25,13 +25,13 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// Creates a set without paths. `window`: packets in the window of each path. `pacer`: the one
-    /// with which each path begins.
-    pub fn new(window: u32, pacer: Pacer) -> Paths {
+    /// Creates a set without paths. `window`: packets in the window of each path. `rate`: the
+    /// fixed rate that the node was made with, in bytes per second.
+    pub fn new(window: u32, rate: Option<u64>) -> Paths {
         Paths {
             all: Vec::new(),
             window,
-            pacer,
+            rate,
             number: 0,
             turn: 0,
             taken: 0,
@@ -46,7 +46,7 @@ impl Paths {
             number: self.number,
             to,
             window: Window::new(start, self.window, members),
-            pacer: self.pacer.clone(),
+            pacer: Pacer::new(self.rate),
             fresh: 0,
             lossy: 0,
             follows: false,

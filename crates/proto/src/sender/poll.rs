@@ -99,7 +99,7 @@ impl Sender {
         }
         let next = match self.next_retransmission(now, at, scheme) {
             Some(next) => next,
-            None if self.sends_new(now, at) => Next {
+            None if self.may_start(now) && self.window_is_open(at) => Next {
                 seq: self.paths[at].as_ref()?.window.next(),
                 repair: None,
                 only: None,
@@ -339,7 +339,7 @@ impl Sender {
                 at(opens.max(t + self.nack_delay(i, scheme)));
             }
             if self.window_is_open(i) {
-                at(opens.max(may_start).max(l.pacer.takes_new_at()));
+                at(opens.max(may_start));
             }
         }
         sends

@@ -20,7 +20,7 @@ impl Bench {
     const BURST: u32 = 10_000;
 
     fn new(link: f64) -> Bench {
-        let mut pacer = Pacer::new(None, Some(1000));
+        let mut pacer = Pacer::new(None);
         pacer.require(0, true);
         Bench {
             pacer,
@@ -67,7 +67,7 @@ impl Bench {
 fn of_many_receivers_none_is_slow_by_chance() {
     const LINK: f64 = 1.25e6;
     for receivers in [1, 128] {
-        let (mut pacer, mut rng) = (Pacer::new(None, Some(1000)), Rng::new(1));
+        let (mut pacer, mut rng) = (Pacer::new(None), Rng::new(1));
         let mut received = vec![0; receivers];
         (0..receivers).for_each(|member| pacer.require(member, true));
         let (mut now, mut arrived, mut sent, mut number) = (Time::ZERO, Time::ZERO, 0, 0);

@@ -54,7 +54,7 @@ struct Bench {
 impl Bench {
     /// Receivers whose links have these shares of [`LINK`].
     fn new(shares: &[f64]) -> Bench {
-        let mut pacer = Pacer::new(None, Some(1000));
+        let mut pacer = Pacer::new(None);
         for member in 0..shares.len() {
             pacer.require(member, true);
             pacer.may_outpace(member, Some(PATIENCE));
