@@ -11,9 +11,10 @@ pub mod place;
 pub mod ssh;
 pub mod tree;
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -623,6 +624,12 @@ impl Drop for Announcing {
             let _ = thread.join();
         }
     }
+}
+
+/// Sets the permissions of a file or directory.
+#[track_caller]
+pub fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
 #[track_caller]

@@ -1,11 +1,11 @@
 //! Sets of files and directories: senders and receivers on the loopback, and what a tree is.
 
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Run, Scratch};
+use super::{Run, Scratch, set_mode};
 
 /// A sender of these sources on the loopback, and its address.
 pub fn send(sources: &[&Path], args: &[&str]) -> (Run, String) {
@@ -86,10 +86,7 @@ pub fn tree(dir: &Scratch) -> PathBuf {
     std::fs::hard_link(top.join("a"), top.join("deep/hard")).unwrap();
     symlink("../a", top.join("deep/soft")).unwrap();
     symlink("/nowhere/at/all", top.join("dangling")).unwrap();
-    let mode = |path: &str, mode| {
-        let mode = std::fs::Permissions::from_mode(mode);
-        std::fs::set_permissions(top.join(path), mode).unwrap();
-    };
+    let mode = |path: &str, mode| set_mode(&top.join(path), mode);
     mode("a", 0o640);
     mode("nothing", 0o444);
     mode("A", 0o666);

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::common::control::{Peer, able, port};
 use crate::common::hosts::{FABRICAST, Hosts, host, is_ended, words};
-use crate::common::{self, Run, Scratch, same, shell};
+use crate::common::{self, Run, Scratch, same, set_mode, shell};
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::bootstrap::psk::Exchange;
 use rustix::fs::{FlockOperation, flock};
@@ -22,7 +22,7 @@ fn hosts_get_a_tree() {
     let tree = hosts.dir.path("tree");
     fs::create_dir_all(tree.join("sub")).unwrap();
     fs::write(tree.join("sub/file"), "bytes").unwrap();
-    fs::set_permissions(tree.join("sub/file"), fs::Permissions::from_mode(0o751)).unwrap();
+    set_mode(&tree.join("sub/file"), 0o751);
     let end = hosts.copy(&tree, "n[01-03]:out", &[]).end().expect(0);
     let summary = end.one("summary");
     assert_eq!(

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,7 +10,7 @@ use crate::common::feed::{
     until_entry,
 };
 use crate::common::tree::send;
-use crate::common::{End, Run, Scratch, may_mount};
+use crate::common::{End, Run, Scratch, may_mount, set_mode};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -304,7 +303,7 @@ fn what_was_left_stays_while_a_transfer_runs() {
     fs::create_dir_all(&to).unwrap();
     let left = to.join(".fabricast-0123.journal");
     fs::write(&left, "").unwrap();
-    fs::set_permissions(&left, fs::Permissions::from_mode(0o600)).unwrap();
+    set_mode(&left, 0o600);
     let long = dir.file("long", LONG);
     let mut feed = HandMade::new();
     feed.offer(1, &[described_entry(&long)]);

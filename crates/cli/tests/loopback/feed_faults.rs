@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::common::feed::{
@@ -11,7 +11,7 @@ use crate::common::feed::{
     until_all, until_entry,
 };
 use crate::common::tree::send;
-use crate::common::{Run, Scratch, bound_by_permissions};
+use crate::common::{Run, Scratch, bound_by_permissions, set_mode};
 use fabricast::feed::Entry;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -187,10 +187,7 @@ fn an_entry_that_cannot_be_read_is_named_and_goes_later() {
     for name in ["a", "secret"] {
         fs::write(feed.join("d").join(name), name).unwrap();
     }
-    let mode = |mode| {
-        let mode = fs::Permissions::from_mode(mode);
-        fs::set_permissions(feed.join("d/secret"), mode).unwrap();
-    };
+    let mode = |mode| set_mode(&feed.join("d/secret"), mode);
     mode(0o000);
     let (mut sender, address) = serve_by(bound_by_permissions(), &feed, "0", &[]);
     let mut run = follow(&address, &dir.path("to"), &[]);
@@ -225,7 +222,7 @@ fn a_directory_that_cannot_be_read_hides_no_changes_of_others() {
     let names = ["a/deep", "closed", "z/deep"].map(|name| feed.join(name));
     names.iter().for_each(|d| fs::create_dir_all(d).unwrap());
     let [first, closed, last] = names;
-    let mode = |mode| fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).unwrap();
+    let mode = |mode| set_mode(&closed, mode);
     mode(0o000);
     let slow = ["--rescan", "1h"];
     let (mut sender, address) = serve_by(bound_by_permissions(), &feed, "0", &slow);
@@ -264,7 +261,7 @@ fn what_was_left_goes_when_nothing_is_lacking() {
     let left = ["journal", "7.partial"].map(|end| to.join(format!(".fabricast-0123.{end}")));
     for path in &left {
         fs::write(path, "").unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+        set_mode(path, 0o600);
     }
     fs::create_dir(to.join("in the way")).unwrap();
     fs::write(to.join("in the way/mine"), "").unwrap();

@@ -1,13 +1,13 @@
 //! P3's protocol through the command line: `send --scheme ibrmp`, and `recv`.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use crate::common::control::Peer;
 use crate::common::hosts::Hosts;
 use crate::common::ibrmp::{Came, bof, into, of};
-use crate::common::{self, End, Run, Scratch, same, sender};
+use crate::common::{self, End, Run, Scratch, same, sender, set_mode};
 use fabricast::ibrmp::Fingerprint;
 use fabricast::proto::NodeId;
 use fabricast::proto::ibrmp::{Body, Frame, Message};
@@ -37,8 +37,7 @@ fn several_files_at_once_reach_all_receivers() {
         .zip(&names)
         .map(|(size, name)| dir.file(name, *size))
         .collect();
-    let private = PermissionsExt::from_mode(0o640);
-    std::fs::set_permissions(&files[1], private).unwrap();
+    set_mode(&files[1], 0o640);
     let others: Vec<&str> = files[1..].iter().map(|f| f.to_str().unwrap()).collect();
     let args = [&others[..], &["--files-at-once", "3"]].concat();
     let (send, from) = start(&files[0], "3", &args);
@@ -78,7 +77,7 @@ fn a_file_keeps_its_owner_and_set_id_bits_only_on_request() {
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(12_345), Some(23_456)).unwrap();
         }
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+        set_mode(&file, mode);
         file
     });
     let (send, from) = start(&files[0], "2", &[files[1].to_str().unwrap()]);

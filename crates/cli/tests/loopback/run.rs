@@ -1,11 +1,10 @@
 //! `fabricast run` with a launcher that prints its arguments.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::Scratch;
+use crate::common::{Scratch, set_mode};
 
 /// A script that prints its process ID and arguments, and exits with 7.
 fn launcher(dir: &Scratch, name: &str) -> PathBuf {
@@ -15,7 +14,7 @@ fn launcher(dir: &Scratch, name: &str) -> PathBuf {
                   exit 7\n";
     let path = dir.path(name);
     fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    set_mode(&path, 0o755);
     path
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{self, Run, Scratch, Terminal, receiver, same, sender};
+use crate::common::{self, Run, Scratch, Terminal, receiver, same, sender, set_mode};
 
 const QUIET: &str = "--no-announce";
 
@@ -307,7 +307,7 @@ fn permissions_travel() {
     use std::os::unix::fs::PermissionsExt;
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
-    std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o500)).unwrap();
+    set_mode(&source, 0o500);
     let (send, address) = sender(&source, &[QUIET]);
     let copy = dir.path("copy");
     let recv = receiver(&address, "r0", &copy, &[]);
@@ -348,7 +348,7 @@ fn the_sender_is_found_without_its_address() {
     let dir = Scratch::new();
     let name = format!("found-{}", std::process::id());
     let source = dir.file(&name, 100_000);
-    std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o777)).unwrap();
+    set_mode(&source, 0o777);
     let (send, _) = sender(&source, &[]);
     std::fs::create_dir(dir.path("to")).unwrap();
     let pattern = format!("f[a-o]?nd-{}*", std::process::id());

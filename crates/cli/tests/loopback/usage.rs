@@ -1,17 +1,14 @@
 //! Arguments, names and outputs that the command cannot use, and odd ones that it can.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use crate::common::hosts::Hosts;
 use crate::common::tree::{described, recv, send_by};
-use crate::common::{AT_ONCE, Run, Scratch, bound_by_permissions, receiver, same, sender};
+use crate::common::{
+    AT_ONCE, Run, Scratch, bound_by_permissions, receiver, same, sender, set_mode,
+};
 use serde_json::Value;
-
-fn set_mode(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-}
 
 #[test]
 fn what_is_no_file_is_refused_at_once() {

@@ -17,12 +17,6 @@ impl Tree {
     /// Opens an entry beneath the destination. No symbolic link is followed, and what somebody else
     /// puts there in the meantime (a FIFO, a terminal) does not hold the thread.
     pub(super) fn beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Error> {
-        self.try_beneath(entry, flags)
-            .map_err(|e| self.error(entry, "opening", e))
-    }
-
-    /// Opens an entry as [`Tree::beneath`] does; the error is the system's.
-    pub(super) fn try_beneath(&self, entry: u32, flags: OFlags) -> Result<OwnedFd, Errno> {
         // What is opened by its path alone holds nobody, and the kernel takes no such flags for it.
         let quick = match flags.contains(OFlags::PATH) {
             true => OFlags::empty(),
@@ -30,6 +24,7 @@ impl Tree {
         };
         let flags = flags | quick | OFlags::CLOEXEC;
         beneath::open(&*self.root, self.relative(entry), flags, Mode::empty())
+            .map_err(|e| self.error(entry, "opening", e))
     }
 
     pub(super) fn check_top(&self, entry: u32) -> Result<(), Error> {
