@@ -21,18 +21,15 @@ use crate::fabric::{Packet, Target};
 use crate::object::PatternObject;
 use crate::workload::{Costs, Kind};
 
-/// How late networks read in all scenarios that do not say it: far less than a round trip,
-/// so that tests which compare times hold.
-const IN_ALL_TESTS: Option<Duration> = match cfg!(feature = "delayed") {
-    true => Some(Duration::from_micros(5)),
-    false => None,
-};
-
-/// How late the network reads a host's datagrams, if the scenario of this seed says `delay`.
+/// How late the network reads a host's datagrams, if the scenario of this seed says `delay`. A
+/// scenario that does not say it has the delays of all tests.
 pub(crate) fn delays(delay: Option<Duration>, seed: u64, host: u32) -> Option<Delays> {
     let seed = seed ^ u64::from(host) << 32 ^ 0xde1a;
-    let longest = delay.or(IN_ALL_TESTS).filter(|delay| !delay.is_zero())?;
-    Some(Delays { seed, longest })
+    let delays = match delay {
+        Some(longest) => Some(Delays { seed, longest }),
+        None => Delays::in_tests(seed),
+    };
+    delays.filter(|delays| !delays.longest.is_zero())
 }
 
 /// The driver of a host.

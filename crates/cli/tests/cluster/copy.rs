@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::hosts::{FABRICAST, Hosts, host};
+use crate::common::FABRICAST;
+use crate::common::hosts::{Hosts, host};
 use crate::common::{Run, same};
 use crate::net::Cluster;
 use rustix::process::Signal;

@@ -6,7 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::hosts::{FABRICAST, Hosts, host};
+use crate::common::FABRICAST;
+use crate::common::hosts::{Hosts, host};
 use crate::common::{Run, same, ssh};
 use crate::net::Cluster;
 use serde_json::json;

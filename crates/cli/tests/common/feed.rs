@@ -13,11 +13,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::tree::described;
-use super::{BOUND, End, Run, Scratch};
+use super::{BOUND, End, FABRICAST, Run, Scratch};
 
 /// A feed on the loopback that looks often, and its address.
 pub fn serve(dir: &Path, port: &str, args: &[&str]) -> (Run, String) {
-    let command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let command = Command::new(FABRICAST);
     serve_by(command, dir, port, args)
 }
 

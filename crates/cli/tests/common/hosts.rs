@@ -9,10 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::Value;
 
-use super::{AT_ONCE, End, Run, Scratch, same};
-
-/// The command under test.
-pub const FABRICAST: &str = env!("CARGO_BIN_EXE_fabricast");
+use super::{AT_ONCE, End, FABRICAST, Run, Scratch, same};
 
 /// Hosts that are folders of this machine.
 pub struct Hosts {

@@ -30,6 +30,12 @@ use socket2::SockRef;
 
 use place::{Loopback, Place};
 
+/// The command under test: the one that is built with the test, or the one at `FABRICAST_PROGRAM`,
+/// an absolute path that counts when the test is built.
+pub const FABRICAST: &str = match option_env!("FABRICAST_PROGRAM") {
+    Some(program) => program,
+    None => env!("CARGO_BIN_EXE_fabricast"),
+};
 /// Longest time that a test waits for anything.
 pub const BOUND: Duration = Duration::from_secs(60);
 
@@ -59,13 +65,12 @@ pub fn may_mount() -> bool {
 
 /// The command, started so that the permissions of files bind it also where this user is root.
 pub fn bound_by_permissions() -> Command {
-    let program = env!("CARGO_BIN_EXE_fabricast");
     if !rustix::process::geteuid().is_root() {
-        return Command::new(program);
+        return Command::new(FABRICAST);
     }
     let mut command = Command::new("setpriv");
     let less = "--bounding-set=-dac_override,-dac_read_search";
-    command.args(["--inh-caps=-all", less, program]);
+    command.args(["--inh-caps=-all", less, FABRICAST]);
     command
 }
 
@@ -175,7 +180,7 @@ pub struct Run {
 
 impl Run {
     pub fn start<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+        let mut command = Command::new(FABRICAST);
         command.args(args);
         Run::spawn(command)
     }
@@ -199,7 +204,7 @@ impl Run {
         args: impl IntoIterator<Item = S>,
         output: impl Into<Stdio>,
     ) -> Run {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+        let mut command = Command::new(FABRICAST);
         command.args(args).stdin(Stdio::null());
         command.stdout(output).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -451,7 +456,7 @@ impl Flush {
         let mut command = place.launch(2, "env");
         let preload = format!("LD_PRELOAD={}", self.library.display());
         command.arg(preload).args(env);
-        command.arg(env!("CARGO_BIN_EXE_fabricast"));
+        command.arg(FABRICAST);
         command.arg("recv").arg(dest);
         command.args(["--json", "--from", from, "--as", name]);
         Run::spawn(command)

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
-use super::Run;
+use super::{FABRICAST, Run};
 
 /// Three hosts or more. Host 1 sends, host 2 receives, and host 3 attacks or is attacked.
 pub trait Place: Sync {
@@ -25,7 +25,7 @@ pub trait Place: Sync {
 
     /// Starts the command on the host.
     fn start(&self, host: usize, args: &[&str]) -> Run {
-        let mut command = self.launch(host, env!("CARGO_BIN_EXE_fabricast"));
+        let mut command = self.launch(host, FABRICAST);
         command.args(args);
         Run::spawn(command)
     }

@@ -5,11 +5,11 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Run, Scratch, set_mode};
+use super::{FABRICAST, Run, Scratch, set_mode};
 
 /// A sender of these sources on the loopback, and its address.
 pub fn send(sources: &[&Path], args: &[&str]) -> (Run, String) {
-    send_by(Command::new(env!("CARGO_BIN_EXE_fabricast")), sources, args)
+    send_by(Command::new(FABRICAST), sources, args)
 }
 
 /// Like [`send`], by a command to which the arguments are added.

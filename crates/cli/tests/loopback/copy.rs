@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use crate::common::FABRICAST;
 use crate::common::control::{Peer, able, port};
-use crate::common::hosts::{FABRICAST, Hosts, host, is_ended, words};
+use crate::common::hosts::{Hosts, host, is_ended, words};
 use crate::common::{self, Run, Scratch, same, set_mode, shell};
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::bootstrap::psk::Exchange;

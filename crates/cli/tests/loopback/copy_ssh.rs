@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::hosts::{FABRICAST, Hosts, host, is_ended, words};
+use crate::common::FABRICAST;
+use crate::common::hosts::{Hosts, host, is_ended, words};
 use crate::common::{self, Run, same, ssh};
 use rustix::process::{PidfdFlags, Signal, pidfd_open};
 

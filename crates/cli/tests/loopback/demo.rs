@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::common::{self, Scratch, Terminal};
+use crate::common::{self, FABRICAST, Scratch, Terminal};
 use rustix::process::Signal;
 
 /// The loopback has no link. Without the emulated link multicast would be slower than unicast.
@@ -11,7 +11,7 @@ use rustix::process::Signal;
 fn the_demo_charges_each_copy_to_its_link() {
     let args = ["demo", "--size", "2M", "--receivers", "3"];
     let link = ["--link", "50Mbit", "--loss", "0"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     let output = command.args(args).args(link).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let row = |way: &str| {
@@ -32,16 +32,15 @@ fn the_demo_charges_each_copy_to_its_link() {
 /// Ctrl-C is reported once, and a closed standard output causes no panic.
 #[test]
 fn the_demo_ends_quietly() {
-    let fabricast = env!("CARGO_BIN_EXE_fabricast");
     let end = common::shell(&format!(
-        "{fabricast} demo --receivers 1 --size 64K | head -1"
+        "{FABRICAST} demo --receivers 1 --size 64K | head -1"
     ))
     .end();
     assert_eq!((end.code, end.stderr.as_str()), (Some(0), ""));
     // A process group of its own, as a terminal creates one; the last signal goes to the whole
     // group.
     let dir = Scratch::new();
-    let mut command = Command::new(fabricast);
+    let mut command = Command::new(FABRICAST);
     command.args(["demo", "--link", "1Mbit", "--size", "8M", "--dir"]);
     command.arg(dir.path(""));
     command.process_group(0);

@@ -2,7 +2,7 @@
 //! loopback.
 
 use crate::common::tree::{described, recv, send, tree};
-use crate::common::{self, Run, SIZE, Scratch, receiver, same, sender, steady};
+use crate::common::{self, FABRICAST, Run, SIZE, Scratch, receiver, same, sender, steady};
 use rustix::process::Signal;
 
 /// A receiver that stores nothing.
@@ -71,7 +71,7 @@ fn one_that_comes_late_gets_all_and_stores_nothing() {
 fn a_stream_is_proven_and_not_stored() {
     let script = format!(
         "head -c 5000000 /dev/zero | {} send - --json --port 0 --interface 127.0.0.1 --no-announce",
-        env!("CARGO_BIN_EXE_fabricast")
+        FABRICAST
     );
     let mut send = common::shell(&script);
     let listening = send.until("listening", |_| true);

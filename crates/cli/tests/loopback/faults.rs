@@ -6,7 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use crate::common::attacks;
 use crate::common::place::Loopback;
-use crate::common::{self, AT_ONCE, Flush, Run, SIZE, Scratch, receiver, same, sender, steady};
+use crate::common::{
+    self, AT_ONCE, FABRICAST, Flush, Run, SIZE, Scratch, receiver, same, sender, steady,
+};
 use fabricast::proto::rng::Rng;
 use fabricast::proto::{GroupId, NodeId, Seq, Session, wire};
 use rustix::fs::OFlags;
@@ -127,7 +129,7 @@ fn no_space_is_said_before_anything_is_sent() {
     // r1 exceeds a limit when it allocates the space.
     let shell = format!(
         "ulimit -f 100; exec {} recv {} --json --from {address} --as r1",
-        env!("CARGO_BIN_EXE_fabricast"),
+        FABRICAST,
         dir.path("copy-1").display()
     );
     let poor = common::shell(&shell).end().expect(7);

@@ -10,7 +10,7 @@ use crate::common::feed::{
     until_entry,
 };
 use crate::common::tree::send;
-use crate::common::{End, Run, Scratch, may_mount, set_mode};
+use crate::common::{End, FABRICAST, Run, Scratch, may_mount, set_mode};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -342,7 +342,7 @@ fn what_another_transfer_will_take_counts_as_taken() {
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs -o size=100m none \"$1\" && exec \"$0\" recv --json --follow \
                   --reserve 0 --from \"$2\" --dir \"$1\"";
-    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_fabricast")]);
+    command.args(["-m", "sh", "-c", script, FABRICAST]);
     command.arg(&to).arg(feed.address());
     let mut run = Run::spawn(command);
     // It waits for another receiver, and sends nothing.

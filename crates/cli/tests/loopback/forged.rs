@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::attacks;
 use crate::common::control::{Peer, empty_file, ip, port};
 use crate::common::place::Loopback;
-use crate::common::{Announcing, Flush, Run, Scratch, receiver, same, sender};
+use crate::common::{Announcing, FABRICAST, Flush, Run, Scratch, receiver, same, sender};
 use fabricast::object::pack::{Content, Pack, Piece};
 use serde_json::{Value, json};
 
@@ -247,7 +247,7 @@ fn a_file_system_that_knows_no_space_is_no_way_to_end_the_process() {
         let mut command = Command::new("unshare");
         let script = format!("{mount} && exec \"$2\" recv \"$1/x\" --json --from {address}");
         command.args(["-m", "sh", "-c", &script, "sh"]).arg(&to);
-        command.arg(env!("CARGO_BIN_EXE_fabricast"));
+        command.arg(FABRICAST);
         let recv = Run::spawn(command);
         let mut peer = Peer::accept(&listener);
         peer.welcome("x", len);
@@ -367,7 +367,7 @@ fn no_file_name_does_anything_to_a_terminal() {
     assert!(harmless(&words) && words.contains(SHOWN), "{words:?}");
 
     // JSON lines carry the same name, escaped.
-    let mut offer_json = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut offer_json = Command::new(FABRICAST);
     let output = offer_json.args(&offer).arg("--json").output().unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
     assert!(harmless(&lines), "{lines:?}");

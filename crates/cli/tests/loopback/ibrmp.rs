@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::control::Peer;
 use crate::common::hosts::Hosts;
 use crate::common::ibrmp::{Came, bof, into, of};
-use crate::common::{self, End, Run, Scratch, same, sender, set_mode};
+use crate::common::{self, End, FABRICAST, Run, Scratch, same, sender, set_mode};
 use fabricast::ibrmp::Fingerprint;
 use fabricast::proto::NodeId;
 use fabricast::proto::ibrmp::{Body, Frame, Message};
@@ -103,7 +103,7 @@ fn a_file_keeps_its_owner_and_set_id_bits_only_on_request() {
 fn the_trace_has_every_message_and_file_timeout_comes_once() {
     let dir = Scratch::new();
     let file = dir.file("f", 100_000);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     command.arg("send").arg(&file).args(IBRMP);
     command.args(["--json", "--port", "0", "--interface", "127.0.0.1"]);
     command.args([

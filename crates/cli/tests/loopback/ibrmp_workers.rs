@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::common::control::{Peer, able};
 use crate::common::ibrmp::{into, of};
-use crate::common::{BOUND, Run, Scratch, same, sender, shell};
+use crate::common::{BOUND, FABRICAST, Run, Scratch, same, sender, shell};
 use fabricast::proto::ibrmp::Body;
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -139,7 +139,7 @@ fn a_sender_with_few_descriptors_opens_files_later() {
     let files = format!("{}/*", set.display());
     let script = format!(
         "ulimit -n 80 && exec {} send {files} --json --port 0 --interface 127.0.0.1 {}",
-        env!("CARGO_BIN_EXE_fabricast"),
+        FABRICAST,
         [&IBRMP[..], &["1"]].concat().join(" ")
     );
     let mut send = shell(&script);

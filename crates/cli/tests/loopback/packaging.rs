@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::hosts::{FABRICAST, Hosts};
+use crate::common::FABRICAST;
+use crate::common::hosts::Hosts;
 use crate::common::{Run, Scratch};
 use rustix::process::Signal;
 

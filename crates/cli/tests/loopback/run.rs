@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::{Scratch, set_mode};
+use crate::common::{FABRICAST, Scratch, set_mode};
 
 /// A script that prints its process ID and arguments, and exits with 7.
 fn launcher(dir: &Scratch, name: &str) -> PathBuf {
@@ -19,7 +19,7 @@ fn launcher(dir: &Scratch, name: &str) -> PathBuf {
 }
 
 fn fabricast(lib: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("FABRICAST") {
             command.env_remove(name);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::common::control::{Peer, entry};
 use crate::common::tree::{described, recv, send, tree};
-use crate::common::{self, AT_ONCE, Run, Scratch, may_mount, receiver};
+use crate::common::{self, AT_ONCE, FABRICAST, Run, Scratch, may_mount, receiver};
 use fabricast::object::manifest::{Kind, Manifest, TOP};
 use fabricast::object::pack::{Content, Pack, Piece};
 use serde_json::json;
@@ -61,7 +61,7 @@ fn a_receiver_without_openat2_stores_a_tree() {
         env!("CARGO_MANIFEST_DIR"),
         "/tests/common/refuse_openat2.py"
     ));
-    command.args([env!("CARGO_BIN_EXE_fabricast"), "recv", "--json", "--from"]);
+    command.args([FABRICAST, "recv", "--json", "--from"]);
     command.args([&address, "--force", "--delete", "--dir"]);
     command.arg(dir.path("to"));
     let run = Run::spawn(command);
@@ -126,7 +126,7 @@ fn copies_that_do_not_fit_are_found_with_the_manifest() {
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs -o size=8m none \"$1\" && exec \"$0\" recv --json --reserve 0 \
                   --dir \"$1\" --from \"$2\"";
-    command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_fabricast")]);
+    command.args(["-m", "sh", "-c", script, FABRICAST]);
     command.arg(&to).arg(address);
     let end = Run::spawn(command).end().expect(7);
     assert!(end.stderr.contains("it has 12 MiB"), "{}", end.stderr);
@@ -239,7 +239,7 @@ fn a_name_that_is_no_utf_8_is_told_exactly() {
     let odd = top.join(std::ffi::OsStr::from_bytes(b"odd\xff"));
     std::fs::write(&odd, "odd").unwrap();
     std::fs::write(top.join("b"), "b").unwrap();
-    let mut listed = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut listed = Command::new(FABRICAST);
     listed.args(["send", "--dry-run", "--json", top.to_str().unwrap()]);
     let lines = String::from_utf8(listed.output().unwrap().stdout).unwrap();
     let hex = |path: &Path| -> String {
@@ -271,7 +271,7 @@ fn what_is_excluded_or_only_listed_is_not_sent() {
     let dir = Scratch::new();
     let top = tree(&dir);
     let path = top.to_str().unwrap();
-    let mut listed = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut listed = Command::new(FABRICAST);
     listed.args(["send", "--dry-run", "--json", "--exclude", "d?ep", path]);
     let output = listed.output().unwrap();
     assert!(output.status.success());
@@ -524,7 +524,7 @@ fn stays_mounted(at: &str, why: &str) {
         "mount -t tmpfs none {0} && touch {0}/kept && {1} recv --json --dir {2} --force --delete \
          --from {address}; code=$?; ls {0} >&2; exit $code",
         mount.display(),
-        env!("CARGO_BIN_EXE_fabricast"),
+        FABRICAST,
         dir.path("to").display(),
     );
     let mut command = Command::new("unshare");

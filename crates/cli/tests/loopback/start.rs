@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::common::{AT_ONCE, SIZE, Scratch, Terminal, receiver, same, sender, shell, steady};
+use crate::common::{
+    AT_ONCE, FABRICAST, SIZE, Scratch, Terminal, receiver, same, sender, shell, steady,
+};
 use rustix::process::Signal;
 
 #[test]
@@ -147,7 +149,7 @@ fn an_interrupted_receiver_was_not_refused_and_an_interrupted_sender_tells_who_h
 fn the_last_line_counts_who_was_refused() {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     command.arg("send").arg(&source);
     command.args(["--port", "0", "--interface", "127.0.0.1", "--no-announce"]);
     command.args(["--min-receivers", "1"]);
@@ -172,10 +174,9 @@ fn a_hangup_that_the_parent_has_ignored_ends_nothing() {
     let source = dir.file("source", 100_000);
     let (mut send, address) = sender(&source, &["--no-announce", "--min-receivers", "2"]);
     let copy = dir.path("a");
-    let command = env!("CARGO_BIN_EXE_fabricast");
     let to = copy.display();
     let first = shell(&format!(
-        "trap '' HUP; exec {command} recv {to} --json --from {address} --as a"
+        "trap '' HUP; exec {FABRICAST} recv {to} --json --from {address} --as a"
     ));
     send.until("connected", |e| e["receiver"] == "a");
     first.signal(Signal::HUP);

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::common::control::{Peer, ip};
 use crate::common::tree::{recv, send};
-use crate::common::{self, Run, Scratch, receiver};
+use crate::common::{self, FABRICAST, Run, Scratch, receiver};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ const SEND: [&str; 7] = [
 /// A sender of what is written to the pipe, and its address.
 fn stream(args: &[&str]) -> (Run, String, PipeWriter) {
     let (read, write) = pipe().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     command.args(SEND).arg("--no-announce").args(args);
     command.stdin(read);
     let mut run = Run::fed(command);
@@ -279,7 +279,7 @@ fn ctrl_c_ends_each_side() {
 fn what_ends_badly_leaves_nothing() {
     let dir = Scratch::new();
     // Nobody can read a directory.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     command.args(SEND).arg("--no-announce");
     command.stdin(std::fs::File::open("/").unwrap());
     let mut sender = Run::fed(command);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{self, Run, Scratch, Terminal, receiver, same, sender, set_mode};
+use crate::common::{self, FABRICAST, Run, Scratch, Terminal, receiver, same, sender, set_mode};
 
 const QUIET: &str = "--no-announce";
 
@@ -501,7 +501,7 @@ fn nine_of_ten_datagrams_may_be_lost_both_ways() {
 /// A receiver into this directory, at a terminal. Other tests may announce something on this
 /// loopback too.
 fn asks(dir: &Scratch, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     command.arg("recv").arg(dir.path("to"));
     command.args(["--interface", "127.0.0.1"]).args(args);
     command
@@ -532,7 +532,7 @@ fn the_question_escapes_the_name_and_is_asked_again_after_a_slip() {
 fn enter_counts_when_somebody_is_there() {
     let dir = Scratch::new();
     let source = dir.file("source", 1000);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     command.arg("send").arg(&source);
     command.args(["--port", "0", "--interface", "127.0.0.1", "--no-announce"]);
     let mut send = Terminal::start(command);

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::hosts::Hosts;
 use crate::common::tree::{described, recv, send_by};
 use crate::common::{
-    AT_ONCE, Run, Scratch, bound_by_permissions, receiver, same, sender, set_mode,
+    AT_ONCE, FABRICAST, Run, Scratch, bound_by_permissions, receiver, same, sender, set_mode,
 };
 use serde_json::Value;
 
@@ -181,7 +181,7 @@ fn results_that_cannot_be_written_are_a_failure() {
         .write(true)
         .open("/dev/full")
         .unwrap();
-    let recv = Command::new(env!("CARGO_BIN_EXE_fabricast"))
+    let recv = Command::new(FABRICAST)
         .args(["recv", "--json", "--interface", "lo", "--from", &address])
         .arg(&copy)
         .stdout(full)
@@ -213,7 +213,7 @@ fn a_name_that_is_no_utf_8_is_told_of() {
         .path("x")
         .with_file_name(std::ffi::OsStr::from_bytes(b"a\xff"));
     std::fs::write(&path, "bytes").unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     command.arg("send").arg(&path);
     command.args([
         "--json",
@@ -232,7 +232,7 @@ fn a_name_that_is_no_utf_8_is_told_of() {
     // A destination whose name is not UTF-8 works too, and JSON lines show it.
     let source = dir.file("source", 1000);
     let (send, address) = sender(&source, &["--no-announce"]);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
+    let mut command = Command::new(FABRICAST);
     let dest = path.with_file_name(std::ffi::OsStr::from_bytes(b"b\xff"));
     command.arg("recv").arg(&dest);
     command.args(["--json", "--from", &address]);
@@ -257,7 +257,6 @@ fn what_cannot_be_read_is_named_at_once() {
     }
     set_mode(&set.join("secret"), 0o000);
     let fabricast = |args: &[&str]| {
-        let command = env!("CARGO_BIN_EXE_fabricast");
         let words = match rustix::process::geteuid().is_root() {
             true => &[
                 "setpriv",
@@ -265,9 +264,9 @@ fn what_cannot_be_read_is_named_at_once() {
                 "65534",
                 "--clear-groups",
                 "--",
-                command,
+                FABRICAST,
             ][..],
-            false => &[command][..],
+            false => &[FABRICAST][..],
         };
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).args(args).output()
@@ -430,10 +429,7 @@ fn a_quiet_copy_prints_errors_alone() {
     let launch = format!("{} {{host}}", hosts.dir.path("launch").display());
     command.args(["--quiet", "--force", "--interface", "127.0.0.1"]);
     command.args(["--launch", &launch, "--remote-fabricast"]);
-    let end = command
-        .arg(env!("CARGO_BIN_EXE_fabricast"))
-        .output()
-        .unwrap();
+    let end = command.arg(FABRICAST).output().unwrap();
     let told = String::from_utf8(end.stderr).unwrap();
     assert_eq!(end.status.code(), Some(10), "{told}");
     assert!(

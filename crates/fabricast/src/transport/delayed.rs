@@ -36,8 +36,8 @@ pub struct Delays {
 }
 
 impl Delays {
-    /// The delays in all tests of the library that say nothing about them: the environment variable
-    /// `DELAYED_US` gives the longest, in microseconds. `None` without it.
+    /// The delays in all tests, and in all scenarios of the simulator, that say nothing about them:
+    /// the environment variable `DELAYED_US` gives the longest, in microseconds. `None` without it.
     pub fn in_tests(seed: u64) -> Option<Delays> {
         let micros = std::env::var("DELAYED_US").ok()?;
         let micros = micros

@@ -12,7 +12,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
 use crate::common::place::Place;
-use crate::common::{End, Run, Scratch, same};
+use crate::common::{End, FABRICAST, Run, Scratch, same};
 
 mod cluster;
 
@@ -26,7 +26,7 @@ impl Cluster {
 
     /// Builds the command for a host, without starting it.
     pub fn command(&self, host: &str, args: &[&str]) -> Command {
-        let mut command = self.exec(host, env!("CARGO_BIN_EXE_fabricast"));
+        let mut command = self.exec(host, FABRICAST);
         command.args(args);
         command
     }

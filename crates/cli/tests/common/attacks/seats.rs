@@ -11,7 +11,7 @@ use serde_json::json;
 use super::udp_towards;
 use crate::common::control::{self, Peer};
 use crate::common::place::Place;
-use crate::common::{BOUND, Run, Scratch, same};
+use crate::common::{BOUND, FABRICAST, Run, Scratch, same};
 
 /// A host takes another receiver's name, and more seats than one address may have.
 pub fn few_seats(place: &impl Place) {
@@ -95,7 +95,7 @@ pub fn descriptors(place: &impl Place) {
     command.arg("-c").arg(format!(
         "ulimit -n 160; exec {} send {} --json --port 0 --interface {} --no-announce \
          --min-receivers 40 --per-host 1000",
-        env!("CARGO_BIN_EXE_fabricast"),
+        FABRICAST,
         source.display(),
         place.ip(1)
     ));
