@@ -1,5 +1,6 @@
 //! Executes the caller's commands at a node.
 
+use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,8 +129,7 @@ impl Node {
         if members.len() > limits::MEMBERS_MAX || self.index.len() >= limits::GROUPS_MAX {
             return Err(Refused::Busy);
         }
-        let free = self.groups.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.groups.len());
+        let at = self.free.pop().map_or(self.groups.len(), |at| at.0);
         if at == self.groups.len() {
             self.groups.push(None);
         }
@@ -205,6 +205,7 @@ impl Node {
 
     pub(super) fn group_remove(&mut self, group: GroupId) -> Result<(), Refused> {
         let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
+        self.free.push(Reverse(at));
         self.ready.retain(|&g| g != at);
         if let Some(shares) = &mut self.shares {
             shares.forget(group);
