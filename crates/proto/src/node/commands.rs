@@ -8,6 +8,7 @@ use super::group::Group;
 use super::op_table::{Entry, Stream};
 use super::own_stream::OwnStream;
 use super::{Node, timers_max};
+use crate::barrier::Queued;
 use crate::border::{Command, Output, PathState, Refused};
 use crate::id::{AddressId, Cut, GroupId, NodeId, OpId};
 use crate::limits;
@@ -87,7 +88,8 @@ impl Node {
                 group,
                 algorithm,
                 held,
-            } => self.barrier(group, algorithm, held).map(Some),
+                awaited,
+            } => self.barrier(group, algorithm, held, awaited).map(Some),
             Command::Release(group) => self.release(group).map(|()| None),
             Command::Weight { group, weight } => self.set_weight(group, weight).map(|()| None),
             Command::Rate(rate) => self.set_rate(now, rate).map(|()| None),
@@ -372,13 +374,19 @@ impl Node {
         group: GroupId,
         algorithm: Barrier,
         held: bool,
+        awaited: bool,
     ) -> Result<OpId, Refused> {
         let (at, _) = self.group(group)?;
         let id = self.ops.next();
         let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         group.takes_part()?;
         let words = group.words(&self.config).ok_or(Refused::NotMember)?;
-        words.begin(id, algorithm, held)?;
+        words.begin(Queued {
+            op: id,
+            barrier: algorithm,
+            held,
+            awaited,
+        })?;
         self.ops.give_away(id);
         self.touch(at);
         Ok(id)

@@ -287,7 +287,9 @@ impl<O: Divisible> Engine<O> {
                 Network::InterNode => state.topology.leaders.len(),
                 Network::IntraNode => state.topology.local_ranks.len(),
             };
-            match self.networks.barrier(network, now, group, usual(members)) {
+            let by = usual(members);
+            let entered = self.networks.barrier_unawaited(network, now, group, by);
+            match entered {
                 Ok(op) => {
                     self.endings.meets(place, op);
                     begun = true;
