@@ -124,6 +124,7 @@ fn busy() -> Node {
         group,
         algorithm: BARRIER,
         held: false,
+        awaited: true,
     };
     let bcast = Command::Bcast {
         group,

@@ -317,13 +317,24 @@ impl<T: Transport, O: Object> Driver<T, O> {
         group: GroupId,
         algorithm: Barrier,
     ) -> Result<OpId, Refused> {
-        self.enter(now, group, algorithm, false)
+        self.enter(now, group, algorithm, (false, true))
+    }
+
+    /// Like [`Driver::barrier`], but no caller waits for the end of the barrier. The node probes
+    /// later when words do not arrive.
+    pub fn barrier_unawaited(
+        &mut self,
+        now: Time,
+        group: GroupId,
+        algorithm: Barrier,
+    ) -> Result<OpId, Refused> {
+        self.enter(now, group, algorithm, (false, false))
     }
 
     /// Like [`Driver::barrier`], but stops before the last round, which [`Event::Arrived`] reports,
     /// until [`Command::Release`].
     pub fn hold(&mut self, now: Time, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
-        self.enter(now, group, algorithm, true)
+        self.enter(now, group, algorithm, (true, true))
     }
 
     fn enter(
@@ -331,12 +342,13 @@ impl<T: Transport, O: Object> Driver<T, O> {
         now: Time,
         group: GroupId,
         algorithm: Barrier,
-        held: bool,
+        (held, awaited): (bool, bool),
     ) -> Result<OpId, Refused> {
         let command = Command::Barrier {
             group,
             algorithm,
             held,
+            awaited,
         };
         match self.node.command(now, command)? {
             Some(op) => Ok(op),

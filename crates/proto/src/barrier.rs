@@ -31,7 +31,13 @@ use crate::wire::{Reply, Word, flag};
 
 /// Time without progress after which the node probes its peers. Each probe in vain doubles it.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// Most doublings of [`PATIENCE`], which give half a second.
+/// The same time for a node in a barrier that nobody waits for. Ranks enter such a barrier at
+/// different times, because none of them hurries. A probe would only ask ranks that have not
+/// entered yet.
+const UNAWAITED_PATIENCE: Duration = Duration::from_millis(20);
+/// Longest time between two passes of probes.
+const PATIENCE_MAX: Duration = Duration::from_millis(512);
+/// Doublings of [`PATIENCE`] that give [`PATIENCE_MAX`].
 const DOUBLINGS: u32 = 8;
 /// Number of peers that the node probes at once, before it pauses for [`PAUSE`].
 const ASKED_AT_ONCE: u32 = 64;
@@ -75,8 +81,8 @@ pub struct Words {
     current: Option<Current>,
     /// Algorithm of the last barrier that this node entered.
     barrier: Option<Barrier>,
-    /// Barriers that this node enters after the current one: operation, algorithm, held.
-    queue: VecDeque<(OpId, Barrier, bool)>,
+    /// Barriers that this node enters after the current one.
+    queue: VecDeque<Queued>,
     ended: bool,
     /// Number of words that are not covered: of the barrier before, and of the current barrier.
     open: [u32; 2],
@@ -86,6 +92,18 @@ pub struct Words {
     /// Challenges to ranks whose words would end the group's barriers, until they answer or the
     /// challenge is over; at most one entry for a rank.
     challenges: Vec<(u32, Challenge)>,
+}
+
+/// A barrier that this node has yet to enter.
+pub struct Queued {
+    /// The operation.
+    pub op: OpId,
+    /// The algorithm.
+    pub barrier: Barrier,
+    /// Whether the node stops before the last round until [`Words::release`].
+    pub held: bool,
+    /// Whether a caller waits for the end of the barrier.
+    pub awaited: bool,
 }
 
 /// The barrier that this node is in.
@@ -121,6 +139,8 @@ struct Peer {
 
 /// The state of probing: when to probe, and which peer is next.
 struct Asking {
+    /// Time without progress after which the first pass begins.
+    patience: Duration,
     /// When the next probe is due.
     due: Time,
     /// Passes over all peers since the last progress.
@@ -164,6 +184,7 @@ impl Words {
             open: [0; 2],
             answers: VecDeque::new(),
             asking: Asking {
+                patience: PATIENCE,
                 due: Time::ZERO,
                 vain: 0,
                 pass: 1,
@@ -174,14 +195,14 @@ impl Words {
         }
     }
 
-    /// Queues a barrier, which the node enters when it has left all barriers before it. If the
-    /// barrier is `held`, the node stops before its last round until [`Words::release`]. Returns
+    /// Queues a barrier, which the node enters when it has left all barriers before it. Returns
     /// [`Refused::Busy`] if [`limits::BARRIERS_MAX`] barriers are under way.
-    pub fn begin(&mut self, op: OpId, barrier: Barrier, held: bool) -> Result<(), Refused> {
+    pub fn begin(&mut self, next: Queued) -> Result<(), Refused> {
         if self.queue.len() + usize::from(self.current.is_some()) >= limits::BARRIERS_MAX {
             return Err(Refused::Busy);
         }
-        self.queue.push_back((op, barrier.bounded(), held));
+        let barrier = next.barrier.bounded();
+        self.queue.push_back(Queued { barrier, ..next });
         Ok(())
     }
 
@@ -211,7 +232,7 @@ impl Words {
             }));
         }
         let waiting = self.queue.drain(..);
-        out.extend(waiting.map(|(op, ..)| Output::Event(Event::Failed(op))));
+        out.extend(waiting.map(|next| Output::Event(Event::Failed(next.op))));
         // No word is owed any more. A peer that lacks one probes this node and gets an answer.
         self.left = self.at.count + 1;
         self.open = [0; 2];
@@ -428,6 +449,9 @@ impl Words {
             self.current = None;
             self.left = self.at.count;
             self.open[0] = 0;
+            // The others leave soon and do not answer for long.
+            self.asking.patience = PATIENCE;
+            self.be_patient(now);
             return true;
         }
         let waits = schedule.waits(self.at.round);
@@ -457,9 +481,12 @@ impl Words {
 
     /// Enters the next barrier, if one is queued.
     fn enter(&mut self, now: Time, out: &mut VecDeque<Output>) -> bool {
-        let Some((op, barrier, held)) = self.queue.pop_front() else {
+        let Some(next) = self.queue.pop_front() else {
             return false;
         };
+        let Queued {
+            op, barrier, held, ..
+        } = next;
         if self.ended {
             out.push_back(Output::Event(Event::Failed(op)));
             return true;
@@ -483,15 +510,21 @@ impl Words {
             held,
             stopped: false,
         });
+        self.asking.patience = match next.awaited {
+            true => PATIENCE,
+            false => UNAWAITED_PATIENCE,
+        };
         self.be_patient(now);
         true
     }
 
-    /// Puts off probes by [`PATIENCE`] and starts a new pass, because something has changed.
+    /// Puts off probes and starts a new pass, because something has changed.
     fn be_patient(&mut self, now: Time) {
-        let pass = self.asking.pass.wrapping_add(1);
+        let Asking { patience, pass, .. } = self.asking;
+        let pass = pass.wrapping_add(1);
         self.asking = Asking {
-            due: now + PATIENCE,
+            patience,
+            due: now + patience,
             vain: 0,
             pass,
             cursor: 0,
@@ -535,7 +568,8 @@ impl Words {
         let vain = self.asking.vain + 1;
         self.be_patient(now);
         self.asking.vain = vain;
-        self.asking.due = now + PATIENCE * (1 << vain.min(DOUBLINGS));
+        let pause = self.asking.patience * (1 << vain.min(DOUBLINGS));
+        self.asking.due = now + pause.min(PATIENCE_MAX);
         None
     }
 

@@ -213,6 +213,9 @@ pub enum Command {
         /// rank that releases the others thus learns that they have entered, and can hold them
         /// until processes elsewhere have entered, too.
         held: bool,
+        /// Whether a caller waits for the end of the barrier. If none does, the node probes later
+        /// when words do not arrive.
+        awaited: bool,
     },
     /// Lets the stopped barrier of a group go on.
     Release(GroupId),

@@ -86,6 +86,7 @@ fn nothing_is_allocated_for_a_barrier() {
                     group,
                     algorithm,
                     held: false,
+                    awaited: true,
                 },
             )
             .expect("there is room");

@@ -37,6 +37,8 @@ struct Net {
     sent: usize,
     /// The node that holds barriers before their last round.
     held: Option<usize>,
+    /// Whether callers wait for the end of barriers that nodes enter.
+    awaited: bool,
 }
 
 impl Net {
@@ -71,6 +73,7 @@ impl Net {
             lose: Box::new(|_, _, _| false),
             sent: 0,
             held: None,
+            awaited: true,
         }
     }
 
@@ -79,6 +82,7 @@ impl Net {
             group: GROUP,
             algorithm,
             held: self.held == Some(i),
+            awaited: self.awaited,
         };
         let op = self.nodes[i].command(self.now, command);
         let op = op.expect("there is room").expect("barriers are numbered");
@@ -194,6 +198,11 @@ impl Net {
             .collect()
     }
 
+    /// Number of words by which nodes have probed others.
+    fn probes(&self) -> u64 {
+        self.nodes.iter().map(|n| n.counters().words_again).sum()
+    }
+
     fn completed(&self) -> Vec<usize> {
         self.count(|e| matches!(e, Event::Complete(_)))
     }
@@ -246,7 +255,7 @@ fn barriers_back_to_back_need_no_acknowledgements() {
         }
         net.run(ms(50));
         assert_eq!(net.completed(), [50; 8], "{algorithm}");
-        let again: u64 = net.nodes.iter().map(|n| n.counters().words_again).sum();
+        let again = net.probes();
         // Nodes send again only words of the last barrier, each once. After a word to the group, a
         // node probes each of the seven others separately.
         let last: u64 = net.nodes.iter().map(|n| n.counters().words / 50).sum();
@@ -284,6 +293,26 @@ fn who_enters_late_is_waited_for_with_ever_more_patience() {
         net.run(ms(20_001));
         assert_eq!(net.completed(), [1; 4], "{algorithm}");
         net.silence();
+    }
+}
+
+#[test]
+fn nobody_probes_soon_in_a_barrier_that_no_caller_waits_for() {
+    for lost in [false, true] {
+        let mut net = Net::new(4);
+        net.awaited = false;
+        net.lose = Box::new(move |to, i, _| lost && matches!(to, Dest::Address(_)) && i == 2);
+        for i in 0..4 {
+            net.run(net.now + Duration::from_millis(5));
+            assert_eq!(net.probes(), 0);
+            net.enter(i, Barrier::Release { fanout: 4 });
+        }
+        net.silence();
+        assert_eq!(net.completed(), [1; 4]);
+        // Rank 0 soon asks whether the others have heard the last word.
+        assert_eq!(net.probes(), 3);
+        let ended = net.events.iter().flatten().map(|e| e.0).max();
+        assert!(ended < Some(ms(30)), "{ended:?}");
     }
 }
 
@@ -397,6 +426,7 @@ fn so_many_may_be_outstanding() {
         group: GROUP,
         algorithm: CENTRAL,
         held: false,
+        awaited: true,
     };
     assert_eq!(
         net.nodes[0].command(net.now, command.clone()),

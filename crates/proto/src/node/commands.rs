@@ -1,5 +1,6 @@
 //! Executes the caller's commands at a node.
 
+use core::cmp::Reverse;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +8,7 @@ use super::group::Group;
 use super::op_table::{Entry, Stream};
 use super::own_stream::OwnStream;
 use super::{Node, timers_max};
+use crate::barrier::Queued;
 use crate::border::{Command, Output, PathState, Refused};
 use crate::id::{AddressId, Cut, GroupId, NodeId, OpId};
 use crate::limits;
@@ -86,7 +88,8 @@ impl Node {
                 group,
                 algorithm,
                 held,
-            } => self.barrier(group, algorithm, held).map(Some),
+                awaited,
+            } => self.barrier(group, algorithm, held, awaited).map(Some),
             Command::Release(group) => self.release(group).map(|()| None),
             Command::Weight { group, weight } => self.set_weight(group, weight).map(|()| None),
             Command::Rate(rate) => self.set_rate(now, rate).map(|()| None),
@@ -128,8 +131,7 @@ impl Node {
         if members.len() > limits::MEMBERS_MAX || self.index.len() >= limits::GROUPS_MAX {
             return Err(Refused::Busy);
         }
-        let free = self.groups.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.groups.len());
+        let at = self.free.pop().map_or(self.groups.len(), |at| at.0);
         if at == self.groups.len() {
             self.groups.push(None);
         }
@@ -205,6 +207,7 @@ impl Node {
 
     pub(super) fn group_remove(&mut self, group: GroupId) -> Result<(), Refused> {
         let at = self.index.remove(&group).ok_or(Refused::NoGroup)?;
+        self.free.push(Reverse(at));
         self.ready.retain(|&g| g != at);
         if let Some(shares) = &mut self.shares {
             shares.forget(group);
@@ -371,13 +374,19 @@ impl Node {
         group: GroupId,
         algorithm: Barrier,
         held: bool,
+        awaited: bool,
     ) -> Result<OpId, Refused> {
         let (at, _) = self.group(group)?;
         let id = self.ops.next();
         let group = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
         group.takes_part()?;
         let words = group.words(&self.config).ok_or(Refused::NotMember)?;
-        words.begin(id, algorithm, held)?;
+        words.begin(Queued {
+            op: id,
+            barrier: algorithm,
+            held,
+            awaited,
+        })?;
         self.ops.give_away(id);
         self.touch(at);
         Ok(id)

@@ -40,6 +40,8 @@ pub struct Node {
     nonces: Nonces,
     index: BTreeMap<GroupId, usize>,
     groups: Vec<Option<Group>>,
+    /// The indices of `groups` that are free. The next group takes the least of them.
+    free: BinaryHeap<Reverse<usize>>,
     /// Peers that are gone. Datagrams that still come from them count as foreign.
     gone: BTreeSet<NodeId>,
     ops: OpTable,
@@ -77,6 +79,7 @@ impl Node {
             nonces: Nonces::new(seed),
             index: BTreeMap::new(),
             groups: Vec::new(),
+            free: BinaryHeap::new(),
             gone: BTreeSet::new(),
             ops: OpTable::new(),
             leaving: BTreeMap::new(),
@@ -245,6 +248,9 @@ impl Node {
     pub fn invariants(&self) {
         assert!(self.timers.len() <= timers_max(self.groups.len()));
         self.ops.invariants();
+        let none = |&Reverse(at): &Reverse<usize>| self.groups[at].is_none();
+        assert!(self.free.iter().all(none));
+        assert_eq!(self.free.len() + self.index.len(), self.groups.len());
         for group in self.groups.iter().flatten() {
             group.own.invariants(&self.config.scheme);
             for stream in group.streams.iter() {

@@ -38,6 +38,8 @@ pub struct OpTable {
     /// An operation lies in the first slot from its own on that was free.
     slots: Vec<Option<Entry>>,
     len: usize,
+    /// The number of operations of each group, by the group's index.
+    of_group: Vec<u32>,
     /// The last number that was given away.
     last: OpId,
 }
@@ -48,6 +50,7 @@ impl OpTable {
         OpTable {
             slots: vec![None; SLOTS_MIN],
             len: 0,
+            of_group: Vec::new(),
             last: OpId(0),
         }
     }
@@ -66,6 +69,10 @@ impl OpTable {
     pub fn add(&mut self, entry: Entry) {
         self.last = entry.op;
         self.len += 1;
+        if self.of_group.len() <= entry.group {
+            self.of_group.resize(entry.group + 1, 0);
+        }
+        self.of_group[entry.group] += 1;
         if 2 * self.len > self.slots.len() {
             let wider = vec![None; 2 * self.slots.len()];
             let old = core::mem::replace(&mut self.slots, wider);
@@ -112,7 +119,9 @@ impl OpTable {
     /// Removes an operation, if it is there.
     pub fn remove(&mut self, op: OpId) {
         let Ok(mut free) = self.find(op) else { return };
-        self.slots[free] = None;
+        if let Some(entry) = self.slots[free].take() {
+            self.of_group[entry.group] -= 1;
+        }
         self.len -= 1;
         // Operations that this one was in the way of move up.
         let mut slot = self.after(free);
@@ -128,8 +137,12 @@ impl OpTable {
         }
     }
 
-    /// Removes all operations of a group. Returns them in the order of their numbers.
+    /// Removes all operations of a group. Returns them in the order of their numbers. As a rule a
+    /// group that is removed has none, and then the slots are not searched.
     pub fn remove_group(&mut self, group: usize) -> Vec<OpId> {
+        if self.of_group.get(group).is_none_or(|&count| count == 0) {
+            return Vec::new();
+        }
         let entries = self.slots.iter().flatten();
         let of_group = entries.filter(|e| e.group == group);
         let mut ops: Vec<_> = of_group.map(|e| e.op).collect();
@@ -142,6 +155,11 @@ impl OpTable {
     pub fn invariants(&self) {
         assert!(self.slots.len().is_power_of_two() && 2 * self.len <= self.slots.len());
         assert_eq!(self.slots.iter().flatten().count(), self.len);
+        for (group, &count) in self.of_group.iter().enumerate() {
+            let entries = self.slots.iter().flatten();
+            let found = entries.filter(|e| e.group == group).count();
+            assert_eq!(found, count as usize);
+        }
         for (slot, entry) in self.slots.iter().enumerate() {
             assert!(entry.is_none_or(|e| self.find(e.op) == Ok(slot)));
         }

@@ -169,6 +169,7 @@ fn words_of_several_groups_share_datagrams() {
             group: GroupId(group),
             algorithm,
             held: false,
+            awaited: true,
         };
         assert!(n.command(Time(2), enter).is_ok());
     };

@@ -211,6 +211,7 @@ fn released_to(regained: bool) -> Vec<Dest> {
         group,
         algorithm,
         held: false,
+        awaited: true,
     };
     assert!(n.command(now, enter).is_ok());
     drain(&mut n, now);

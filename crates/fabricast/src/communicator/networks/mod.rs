@@ -108,6 +108,17 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.barrier(now, group, by))
     }
 
+    /// Enters a barrier whose end no caller waits for.
+    pub fn barrier_unawaited(
+        &mut self,
+        network: Network,
+        now: Time,
+        group: GroupId,
+        by: Barrier,
+    ) -> Result<OpId, Refused> {
+        on!(self, network, driver => driver.barrier_unawaited(now, group, by))
+    }
+
     /// The part of an operation that is over, once the driver no longer reads it.
     pub fn take(&mut self, (network, op): (Network, OpId)) -> Option<BufferView<O>> {
         on!(self, network, driver => driver.take(op))

@@ -94,6 +94,8 @@ pub(crate) struct Engine<O: Divisible> {
     payload_size: [u32; 2],
     /// All processes, sorted.
     all: Vec<NodeId>,
+    /// The leaders of all hosts, sorted.
+    leaders: Vec<NodeId>,
     /// The multicast addresses that the context's groups share.
     addresses: Addresses,
     /// The addresses that this process is a member of.
@@ -161,13 +163,15 @@ impl<O: Divisible> Engine<O> {
             Copied::Never => 0,
             _ => COPIES_MAX,
         };
+        let all: Vec<NodeId> = (0..size).map(NodeId).collect();
         Engine {
             networks,
             executor: Executor::new(copies_max),
+            leaders: hosts.leaders(&all),
             hosts,
             rank,
             payload_size,
-            all: (0..size).map(NodeId).collect(),
+            all,
             addresses: Addresses::new(addresses),
             speaker: None,
             memberships: Memberships::new(subnet),

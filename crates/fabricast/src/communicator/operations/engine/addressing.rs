@@ -63,7 +63,7 @@ impl<O: Divisible> Engine<O> {
         let speaker = self.speaker.as_ref()?;
         // The leaders of all hosts have the context's address.
         let is_part = leaders.len() > 2 && leaders.len() < speaker.speakers.len();
-        speaker.hosts(leaders).filter(|_| is_part)
+        is_part.then(|| speaker.hosts(leaders)).flatten()
     }
 
     /// Takes note of a new group of these leaders, which the machine gives an address when the
@@ -87,7 +87,7 @@ impl<O: Divisible> Engine<O> {
 
     /// Counts a group that can have no address of its own, if this process is the one that does.
     fn count_unowned(&mut self, leaders: &[NodeId]) {
-        let all = self.hosts.leaders(&self.all);
+        let all = &self.leaders;
         let is_part = leaders.len() > 2 && leaders.len() < all.len();
         let has_begun = self.strategy.is_some() && self.addressing.is_none();
         if !has_begun || !is_part || leaders.first() != Some(&self.rank) {

@@ -82,8 +82,8 @@ impl<O: Divisible> Engine<O> {
     /// its own host, and the numbers of the hosts that its multicasts do not reach. Hosts are
     /// numbered in the order of their leaders.
     pub fn tried(&self) -> Option<(u32, Vec<u32>)> {
-        let leaders = self.hosts.leaders(&self.all);
-        if self.proving || !self.probes(&leaders) {
+        let leaders = &self.leaders;
+        if self.proving || !self.probes(leaders) {
             return None;
         }
         let number = |leader| leaders.binary_search(leader).ok().map(|host| host as u32);
@@ -96,8 +96,8 @@ impl<O: Divisible> Engine<O> {
     /// group.
     pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
-        let leaders = self.hosts.leaders(&self.all);
-        let leaders_first = leaders.first();
+        let leaders = &self.leaders;
+        let leaders_first = leaders.first().copied();
         let unreached = unreached
             .iter()
             .filter_map(|&host| leaders.get(host as usize));
@@ -109,7 +109,7 @@ impl<O: Divisible> Engine<O> {
             .iter()
             .filter(|leader| !self.unreached.contains(leader));
         let speakers: Vec<NodeId> = reached.copied().collect();
-        if leaders_first == Some(&self.rank) {
+        if leaders_first == Some(self.rank) {
             self.statistics.unreached += self.unreached.len() as u64;
         }
         // The group does not exist in a context of one or two hosts.
@@ -118,7 +118,7 @@ impl<O: Divisible> Engine<O> {
             .command(Network::InterNode, now, Command::GroupRemove(EVERYBODY));
         // Groups with a host that multicast does not reach keep a shared address. The first process
         // decides about addresses, since all have a connection to it.
-        let is_first = speakers.first() == leaders_first;
+        let is_first = speakers.first().copied() == leaders_first;
         if speakers.len() > 2 && is_first {
             self.begin_to_address(now, speakers);
         } else if speakers.len() > 2 {
@@ -236,7 +236,7 @@ impl<O: Divisible> Engine<O> {
     /// The address that serves these leaders: 0 for the leaders of all hosts, another one for any
     /// other set.
     fn shared_address(&self, members: &[NodeId]) -> AddressId {
-        if members == self.hosts.leaders(&self.all) {
+        if members == self.leaders {
             return AddressId(0);
         }
         // Any function serves that all members compute alike and that distinguishes sets.
@@ -287,7 +287,9 @@ impl<O: Divisible> Engine<O> {
                 Network::InterNode => state.topology.leaders.len(),
                 Network::IntraNode => state.topology.local_ranks.len(),
             };
-            match self.networks.barrier(network, now, group, usual(members)) {
+            let by = usual(members);
+            let entered = self.networks.barrier_unawaited(network, now, group, by);
+            match entered {
                 Ok(op) => {
                     self.endings.meets(place, op);
                     begun = true;
