@@ -317,7 +317,15 @@ impl<T: Transport, O: Object> Driver<T, O> {
         group: GroupId,
         algorithm: Barrier,
     ) -> Result<OpId, Refused> {
-        self.enter(now, group, algorithm, (false, true))
+        self.enter(
+            now,
+            Command::Barrier {
+                group,
+                algorithm,
+                held: false,
+                awaited: true,
+            },
+        )
     }
 
     /// Like [`Driver::barrier`], but no caller waits for the end of the barrier. The node probes
@@ -328,28 +336,32 @@ impl<T: Transport, O: Object> Driver<T, O> {
         group: GroupId,
         algorithm: Barrier,
     ) -> Result<OpId, Refused> {
-        self.enter(now, group, algorithm, (false, false))
+        self.enter(
+            now,
+            Command::Barrier {
+                group,
+                algorithm,
+                held: false,
+                awaited: false,
+            },
+        )
     }
 
     /// Like [`Driver::barrier`], but stops before the last round, which [`Event::Arrived`] reports,
     /// until [`Command::Release`].
     pub fn hold(&mut self, now: Time, group: GroupId, algorithm: Barrier) -> Result<OpId, Refused> {
-        self.enter(now, group, algorithm, (true, true))
+        self.enter(
+            now,
+            Command::Barrier {
+                group,
+                algorithm,
+                held: true,
+                awaited: true,
+            },
+        )
     }
 
-    fn enter(
-        &mut self,
-        now: Time,
-        group: GroupId,
-        algorithm: Barrier,
-        (held, awaited): (bool, bool),
-    ) -> Result<OpId, Refused> {
-        let command = Command::Barrier {
-            group,
-            algorithm,
-            held,
-            awaited,
-        };
+    fn enter(&mut self, now: Time, command: Command) -> Result<OpId, Refused> {
         match self.node.command(now, command)? {
             Some(op) => Ok(op),
             None => unreachable!("barriers are numbered"),

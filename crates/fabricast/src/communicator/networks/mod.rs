@@ -98,25 +98,19 @@ impl<O: Object> Networks<O> {
         on!(self, network, driver => driver.post(now, group, root, part))
     }
 
+    /// Enters the next barrier of a group. `awaited`: whether a caller waits for its end.
     pub fn barrier(
         &mut self,
         network: Network,
         now: Time,
         group: GroupId,
         by: Barrier,
+        awaited: bool,
     ) -> Result<OpId, Refused> {
-        on!(self, network, driver => driver.barrier(now, group, by))
-    }
-
-    /// Enters a barrier whose end no caller waits for.
-    pub fn barrier_unawaited(
-        &mut self,
-        network: Network,
-        now: Time,
-        group: GroupId,
-        by: Barrier,
-    ) -> Result<OpId, Refused> {
-        on!(self, network, driver => driver.barrier_unawaited(now, group, by))
+        on!(self, network, driver => match awaited {
+            true => driver.barrier(now, group, by),
+            false => driver.barrier_unawaited(now, group, by),
+        })
     }
 
     /// The part of an operation that is over, once the driver no longer reads it.

@@ -65,7 +65,7 @@ impl<O: Divisible> Engine<O> {
         if !self.executor.is_clear(group, action, &channel) {
             return Ok(None);
         }
-        match self.networks.barrier(channel.network, now, group, by) {
+        match self.networks.barrier(channel.network, now, group, by, true) {
             Ok(op) => Ok(Some(Op::Single(channel.network, op))),
             Err(Refused::Busy) => Ok(None),
             Err(refused) => Err(refused),

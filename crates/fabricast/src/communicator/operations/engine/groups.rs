@@ -288,8 +288,7 @@ impl<O: Divisible> Engine<O> {
                 Network::IntraNode => state.topology.local_ranks.len(),
             };
             let by = usual(members);
-            let entered = self.networks.barrier_unawaited(network, now, group, by);
-            match entered {
+            match self.networks.barrier(network, now, group, by, false) {
                 Ok(op) => {
                     self.endings.meets(place, op);
                     begun = true;
