@@ -5,37 +5,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Command, Event, NodeId, OpId, Refused};
+use fabricast_proto::{Command, Event, NodeId, OpId};
 
 use super::block_repair::BlockRepair;
 use super::catching_up::CatchingUp;
 use super::events::{RecvEvent, RecvReport, State};
-use super::incoming::{self, Incoming, Store};
+use super::incoming::{self, Store};
 use super::joining::Joined;
-use super::pack_table::{self, PackTable};
+use super::pack_table::PackTable;
 use super::peers::Peers;
 use super::receiver_driver;
-use super::receiver_errors::{refused, silence, strange, surprise};
+use super::receiver_errors::{silence, strange, surprise};
+use super::receiver_packs::Posted;
 use super::serving::Serving;
 use super::stored_headers::StoredHeaders;
-use super::storing::{Finished, Limits, Proof, Stored, Storing};
+use super::storing::{Finished, Limits, Storing};
 use super::unanswered::Unanswered;
-use super::{ALL, ROOT, RecvDriver, TICK, check, notices, rest};
-use crate::bootstrap::message::{Announced, ReceiverStatistics, ToReceiver, ToSender};
+use super::{ROOT, RecvDriver, TICK, check, notices, rest};
+use crate::bootstrap::message::{ReceiverStatistics, ToReceiver, ToSender};
 use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::{Error, exit};
 use crate::net::Clock;
+use crate::object::Kept;
 use crate::object::manifest::Manifest;
-use crate::object::pack::Pack;
-use crate::object::{Kept, PackRecord};
 use crate::text::ToldPath;
 use crate::transport::{GroupAddress, Transport};
 use crate::waker::Waker;
-
-/// Packs that are posted and have not arrived, at most. A sender announces little more than its
-/// window (spec 5.3), and only packs of files without bytes are much smaller than 1 MiB.
-const POSTED_MAX: usize = 4096;
 
 /// How often the receiver tells the sender that it is at work.
 const WORKING: Duration = Duration::from_secs(1);
@@ -52,13 +48,6 @@ enum Phase {
     Leaving(Instant),
 }
 
-/// A pack that is posted.
-pub(super) struct Posted {
-    pub(super) number: u32,
-    pub(super) op: OpId,
-    record: PackRecord,
-}
-
 /// A receiver, once the transfer has started.
 pub struct ReceiverSession<'a> {
     pub(super) control: &'a mut Control,
@@ -71,7 +60,7 @@ pub struct ReceiverSession<'a> {
     /// Bytes of all files together; `None`: a stream that has not ended.
     len: Option<u64>,
     /// Whether what is sent is a stream.
-    is_stream: bool,
+    pub(super) is_stream: bool,
     /// Packs that are announced, and so posted, and have not arrived.
     pub(super) posted: Vec<Posted>,
     /// Packs that have been copied, because other receivers may still need them from the core, and
@@ -80,11 +69,11 @@ pub struct ReceiverSession<'a> {
     pub(super) store: Rc<Store>,
     pub(super) packs: PackTable,
     /// Number of packs that are proven.
-    proven: usize,
+    pub(super) proven: usize,
     /// As many as that of a stream, the sender knows.
     proven_told: usize,
     /// What is here from an earlier run.
-    kept: Kept,
+    pub(super) kept: Kept,
     /// How far this receiver has come with what was announced before it joined.
     pub(super) catching_up: CatchingUp,
     pub(super) payload_size: u32,
@@ -120,7 +109,7 @@ pub struct ReceiverSession<'a> {
     pub(super) progress: (Instant, u64),
     worked: Instant,
     /// Bytes of files that were copied from others.
-    copied: u64,
+    pub(super) copied: u64,
     ticked: Instant,
     seconds: f64,
     pub(super) fresh: bool,
@@ -266,117 +255,6 @@ impl<'a> ReceiverSession<'a> {
         }
     }
 
-    /// Posts a pack that the sender will broadcast, or declines it.
-    fn announced(&mut self, announced: &Announced) -> Result<(), Error> {
-        let absurd = || Error::PeerLost("the sender's pack makes no sense".into());
-        let is_new = announced.again.is_none();
-        let may = self.posted.len() < POSTED_MAX
-            && !self.catching_up.is_outside()
-            && (self.end.is_none() || !is_new);
-        let record = announced.record().filter(|_| may).ok_or_else(absurd)?;
-        let number = match announced.again {
-            None => self.packs.push(record),
-            Some(number) if number as usize >= self.packs.len() => return Err(absurd()),
-            Some(number) => number,
-        };
-        let is_kept = is_new && self.keeps(number, &record);
-        if is_kept || !is_new && !self.is_wanted(number) {
-            let decline = Command::Decline {
-                group: ALL,
-                sender: ROOT,
-                len: record.len.into(),
-            };
-            match self.driver.command(self.clock.now(), decline) {
-                // Where receivers report for each other, none declines. What comes is not stored.
-                Err(Refused::Hierarchy) => {}
-                declined => return declined.map_err(refused),
-            }
-        }
-        self.packs.set(number, pack_table::Pack::Coming);
-        let pack = Incoming::new(record.len as usize, &self.store);
-        let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
-        let op = posted.map_err(|(r, _)| refused(r))?;
-        self.posted.push(Posted { number, op, record });
-        Ok(())
-    }
-
-    /// Whether a pack with this record is here from an earlier run. Then it counts as stored.
-    pub(super) fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
-        let is_kept = self.kept.packs.contains(&record.hash);
-        if is_kept {
-            self.packs.set(number, pack_table::Pack::Coming);
-            self.storing.keep(number, record.hash);
-        }
-        is_kept
-    }
-
-    /// Whether this receiver wants a pack that is sent again. It declines packs until it has said
-    /// what it has: it gets those that it lacks later.
-    fn is_wanted(&mut self, number: u32) -> bool {
-        let entry = self.packs.get(number);
-        let is_lacking = entry.is_some_and(|(_, pack)| pack == pack_table::Pack::Lacking);
-        self.catching_up.is_inside() && is_lacking
-    }
-
-    /// Gives a pack that has arrived to the thread that stores it.
-    fn arrived(&mut self, op: OpId) {
-        let Some(at) = self.posted.iter().position(|p| p.op == op) else {
-            return;
-        };
-        let posted = self.posted.remove(at);
-        let bytes = match self.driver.take(op) {
-            Some(memory) => memory.into_bytes(),
-            // Other receivers may still need a co-root's pack, so it is copied.
-            None => {
-                self.lent.push((op, posted.record.len.into()));
-                self.store.wait(posted.record.len.into());
-                let memory = self.driver.object(op);
-                memory.map(|m| m.as_slice().to_vec()).unwrap_or_default()
-            }
-        };
-        if self.kept.packs.contains(&posted.record.hash) {
-            return; // nobody could decline it
-        }
-        let header = posted.record.header as usize;
-        let pack = Pack { bytes, header };
-        let hash = blake3::Hash::from(posted.record.hash).to_hex();
-        let proof = Proof::Hash(hash.to_string());
-        self.storing.arrived(posted.number, pack, proof);
-        self.fresh = true;
-    }
-
-    /// Takes what the thread that stores has done.
-    fn stored(&mut self) -> Result<(), Error> {
-        while let Some(stored) = self.storing.done() {
-            self.fresh = true;
-            self.progress.0 = Instant::now();
-            match stored {
-                Stored::Proven => {
-                    self.proven += 1;
-                    if self.is_proven()
-                        && let Some(why) = self.lost.take()
-                    {
-                        self.alone(&why);
-                        self.lost = Some(why);
-                    }
-                }
-                Stored::Pack(number) => {
-                    self.packs.set(number, pack_table::Pack::Here);
-                }
-                Stored::Manifest => self.catching_up.has_manifest(),
-                Stored::Surplus(paths) => self.end_dry_run(paths),
-                Stored::Damaged(repair) => {
-                    self.repair = Some(repair);
-                    self.ask()?;
-                }
-                Stored::Copied(bytes) => self.copied += bytes,
-                Stored::Finished(finished) => self.safe(finished),
-                Stored::Failed(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn say(&mut self, message: &ToSender) -> Result<(), Error> {
         if self.lost.is_some() {
             return Ok(());
@@ -392,7 +270,7 @@ impl<'a> ReceiverSession<'a> {
     }
 
     /// Ends a dry run: tells the user what would be deleted, and the sender that nothing is wanted.
-    fn end_dry_run(&mut self, paths: Vec<PathBuf>) {
+    pub(super) fn end_dry_run(&mut self, paths: Vec<PathBuf>) {
         for path in paths {
             let path = ToldPath::from(&*path);
             (self.tell)(RecvEvent::Surplus(path));
@@ -420,13 +298,13 @@ impl<'a> ReceiverSession<'a> {
     }
 
     /// Tells the user that the sender is no longer needed.
-    fn alone(&mut self, why: &Error) {
+    pub(super) fn alone(&mut self, why: &Error) {
         let text = format!("{why}; everything is complete and proven, and is kept");
         (self.tell)(RecvEvent::Notice { text });
     }
 
     /// Whether every pack is proven, so that the sender is no longer needed.
-    fn is_proven(&self) -> bool {
+    pub(super) fn is_proven(&self) -> bool {
         self.end.is_some() && self.packs.is_whole() && self.proven == self.packs.len()
     }
 
@@ -573,7 +451,7 @@ impl<'a> ReceiverSession<'a> {
     }
 
     /// Tells the sender that the set is stored.
-    fn safe(&mut self, finished: Finished) {
+    pub(super) fn safe(&mut self, finished: Finished) {
         self.failed = finished.failed;
         self.len = Some(finished.len);
         (self.deleted, self.special) = (finished.deleted, finished.special);

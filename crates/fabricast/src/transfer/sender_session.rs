@@ -15,26 +15,18 @@ use super::rate_share::TransferShare;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
 use super::slow::{OthersDone, eviction, too_slow};
 use super::{ALL, SendDriver, TICK, check, notices, rest};
-use crate::bootstrap::message::{Announced, ToReceiver, ToSender};
+use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit};
 use crate::net::Clock;
-use crate::object::pack::{PACK_MAX, Pack};
-use crate::object::{Memory, Object, PackIndex, PackRecord, Packed, Packer, Secret, SourceSet};
+use crate::object::{Object, PackIndex, Packer, Secret, SourceSet};
 use crate::setting::DATAGRAM;
-use crate::text::{ToldPath, shown};
 use crate::waker::Waker;
 
 /// How long the sender tries multicast before a receiver counts as not reached by it. The sender
 /// tries unicast at least as long.
 const PROVE: Duration = Duration::from_secs(1);
-/// Bytes in the core that were never sent, above which it gets no more. At 10 Gbit/s it has sent
-/// them in 3 ms, and one step takes far less.
-const UNSENT: u64 = 4 << 20;
-/// Packs of a stream that are kept until all receivers have proven them, at most: a receiver takes
-/// no more that have not arrived.
-const KEPT_MAX: usize = 1024;
 /// Control messages that are handled in one step, so that they do not hold up the data.
 const HEARD: usize = 256;
 
@@ -57,8 +49,8 @@ pub struct SenderSession<'a> {
     pub(super) admission: Admission<'a>,
     pub(super) driver: SendDriver,
     pub(super) set: Arc<SourceSet>,
-    index: Arc<PackIndex>,
-    packer: Packer,
+    pub(super) index: Arc<PackIndex>,
+    pub(super) packer: Packer,
     pub(super) plan: Plan,
     pub(super) options: &'a SendOptions,
     /// The transfer's share of a rate that it shares with others.
@@ -67,9 +59,9 @@ pub struct SenderSession<'a> {
     pub(super) clock: Clock,
     pub(super) phase: Phase,
     /// Operations whose packs the driver has.
-    under_way: Vec<OpId>,
+    pub(super) under_way: Vec<OpId>,
     /// Bytes of these packs.
-    held: u64,
+    pub(super) held: u64,
     /// Number of packs so far, and their bytes.
     pub(super) packs: (u32, u64),
     /// Packs that are sent again.
@@ -77,7 +69,7 @@ pub struct SenderSession<'a> {
     /// The receivers that serve others.
     pub(super) offers: Offers,
     /// Hashes the hashes of all packs.
-    hasher: blake3::Hasher,
+    pub(super) hasher: blake3::Hasher,
     pub(super) root: Option<String>,
     /// Files that could not be read, and their numbers.
     pub(super) failed: Vec<FileFailure>,
@@ -233,135 +225,6 @@ impl<'a> SenderSession<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Announces and broadcasts what has been read, as much as the core should have.
-    fn feed(&mut self) -> Result<(), Error> {
-        while !self.is_full()
-            && let Some(packed) = self.packer.next()
-        {
-            match packed {
-                Packed::Pack(pack) => self.broadcast(pack)?,
-                Packed::Failed(file, reason) => {
-                    self.failed_files.insert(file);
-                    if self.set.is_lost(&self.failed_files) {
-                        let text = format!("{reason}; nobody has received it");
-                        return Err(Error::SourceChanged(text));
-                    }
-                    self.fails(file, &reason);
-                }
-                Packed::End => {
-                    self.end();
-                    return Ok(());
-                }
-                Packed::Gone => {
-                    let ended = std::io::Error::other("its reader ended");
-                    return Err(Error::io("reading the source", ended));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the core has enough to send. It gets few packs ahead, since a receiver that comes
-    /// late gets only those that the core gets after it has come.
-    pub(super) fn is_full(&self) -> bool {
-        let start = &self.plan.start;
-        let window = u64::from(start.window) * u64::from(start.payload_size);
-        self.held >= window + PACK_MAX as u64
-            || self.keeps_all()
-            || self.driver.node().unsent(ALL) >= UNSENT
-    }
-
-    /// Whether the sender keeps as much of a stream as it may. An honest receiver that has
-    /// acknowledged packs and not proven them yet has fewer.
-    pub(super) fn keeps_all(&self) -> bool {
-        let start = &self.plan.start;
-        let window = u64::from(start.window) * u64::from(start.payload_size);
-        let (packs, bytes) = self.index.kept();
-        packs >= KEPT_MAX || bytes >= window + 3 * PACK_MAX as u64
-    }
-
-    fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
-        self.index.add(&pack);
-        let record = PackRecord::of(&pack);
-        self.hasher.update(&record.hash);
-        self.packs = (self.packs.0 + 1, self.packs.1 + u64::from(record.len));
-        self.catch_up.add(record.len.into());
-        let announced = ToReceiver::Pack(Announced::new(&record, None));
-        self.announce(&announced, Memory::new(pack.bytes))
-    }
-
-    /// Announces a pack to the members of the group, and broadcasts it.
-    pub(super) fn announce(&mut self, pack: &ToReceiver, memory: Memory) -> Result<(), Error> {
-        self.admission.say_group(pack);
-        let len = memory.len();
-        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
-            member.sent += len;
-        }
-        self.held += len;
-        self.fresh = true;
-        // No caller waits for the memory of a pack, so it is not copied.
-        match self.driver.lend(self.clock.now(), ALL, memory, true) {
-            Ok(op) => {
-                self.under_way.push(op);
-                Ok(())
-            }
-            Err((refused, _)) => Err(Error::Usage(format!("this cannot be sent: {refused}"))),
-        }
-    }
-
-    /// What says that all packs have been announced.
-    pub(super) fn end_message(&self) -> ToReceiver {
-        ToReceiver::End {
-            packs: self.packs.0,
-            key: blake3::Hash::from(self.set.challenge_key())
-                .to_hex()
-                .to_string(),
-        }
-    }
-
-    /// Takes note of a file that cannot be sent, with its copies.
-    fn fails(&mut self, file: u32, reason: &str) {
-        for failure in self.failures(file, reason) {
-            (self.tell)(SendEvent::FileFailed(failure.clone()));
-            self.failed.push(failure);
-        }
-    }
-
-    /// What is said of a file that cannot be sent, and of its copies.
-    pub(super) fn failures(&self, file: u32, reason: &str) -> Vec<FileFailure> {
-        let failure = |file, reason| {
-            let path = ToldPath::from(&*self.set.path(file));
-            FileFailure { path, reason }
-        };
-        let first = shown(&self.set.path(file));
-        let copies = self.set.copies_of(file).into_iter();
-        let copies =
-            copies.map(|copy| failure(copy, format!("it was to be a copy of {first}: {reason}")));
-        [failure(file, reason.to_owned())]
-            .into_iter()
-            .chain(copies)
-            .collect()
-    }
-
-    /// Tells the receivers that all packs have been announced.
-    fn end(&mut self) {
-        self.phase = Phase::Ended;
-        let end = self.end_message();
-        self.admission.say_group(&end);
-        let now = Instant::now();
-        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
-            member.knows_end = true;
-            // Those that get packs from receivers that serve stop that now.
-            if !member.has_said {
-                member.asked.get_or_insert(now);
-            }
-        }
-        self.root = Some(self.hasher.finalize().to_hex().to_string());
-        self.total = Some(self.packs.1 + self.set.manifest().copied());
-        let (at, lasted) = (now, self.clock.0.elapsed());
-        self.streamed = Some(OthersDone { at, lasted });
     }
 
     /// Handles an event of the core.
@@ -610,15 +473,6 @@ impl<'a> SenderSession<'a> {
         let seconds = self.clock.0.elapsed().as_secs_f64();
         self.over(at, state, None);
         (self.tell)(self.admission.part(at, seconds));
-    }
-
-    /// Drops the packs of a stream that every receiver has proven.
-    fn release_proven(&mut self) {
-        let active = self.admission.members.iter().filter(|m| m.active());
-        if let Some(proven) = active.map(|m| m.proven).min() {
-            self.index.release(proven);
-            self.fresh = true;
-        }
     }
 
     pub(super) fn fail(&mut self, at: usize, state: State, code: u8, reason: String) {

@@ -42,7 +42,7 @@ use rustix::fs::{self as sys, Mode, OFlags};
 
 use self::file_systems::FileSystems;
 pub use self::folding::folded_names;
-use self::journal::{Journal, Record};
+use self::journal::Journal;
 pub use self::kept::Kept;
 use self::kept::{KeptPacks, is_hole};
 pub use self::leftovers::{is_kept, remove_leftovers};
@@ -133,7 +133,7 @@ impl Destination {
 pub struct Tree {
     destination: Destination,
     root: Arc<OwnedFd>,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
     /// Number of entries whose names were checked to differ by more than case, where that matters.
@@ -228,7 +228,7 @@ impl Tree {
         Ok(Tree {
             destination,
             root,
-            manifest: Manifest::default(),
+            manifest: Arc::default(),
             starts: Vec::new(),
             folding_checked: 0,
             stream_len: None,
@@ -273,7 +273,7 @@ impl Tree {
 
     /// The entries, once the set has ended.
     pub fn take_manifest(&mut self) -> Manifest {
-        std::mem::take(&mut self.manifest)
+        Arc::unwrap_or_clone(std::mem::take(&mut self.manifest))
     }
 
     /// Paths of the files that the sender could not read, and of hard links to them.
@@ -372,41 +372,6 @@ impl Tree {
             .map_err(|e| self.error(parent, "looking at", e))?;
         self.last_directory = Some((parent, opened.clone()));
         Ok(opened)
-    }
-
-    /// Adds a page of the manifest and makes its directories. An entry that is there already is an
-    /// error, unless it may be replaced; a directory may always be there.
-    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
-        let first = self.manifest.entries().len() as u32;
-        self.manifest.add_page(page)?;
-        let count = self.manifest.entries().len() as u32;
-        let mut start = match first.checked_sub(1) {
-            Some(last) => self.starts[last as usize] + self.len(last),
-            None => 0,
-        };
-        for entry in first..count {
-            let e = self.entry(entry);
-            let is_file = matches!(e.kind, Kind::File(_) | Kind::Stream);
-            if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
-                self.exposed.insert(*to);
-            }
-            self.starts.push(start);
-            self.done.push(!is_file);
-            self.remaining += usize::from(is_file);
-            start += self.len(entry);
-            if self.entry(entry).parent == TOP {
-                self.check_top(entry)?;
-            }
-            if let Err(error) = self.make_place(entry) {
-                // What is in the way may have come of this very set.
-                self.check_folding()?;
-                return Err(error);
-            }
-        }
-        if let Some(journal) = &mut self.journal {
-            journal.add(&Record::Page(page.to_vec()));
-        }
-        Ok(())
     }
 
     /// Length of a file in bytes; 0 for other entries. A stream is as long as it may be until its

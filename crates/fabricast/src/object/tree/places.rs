@@ -2,10 +2,12 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{self as sys, Access, AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::journal::Record;
 use super::{Tree, beneath, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, TOP};
@@ -25,6 +27,61 @@ impl Tree {
         let flags = flags | quick | OFlags::CLOEXEC;
         beneath::open(&*self.root, self.relative(entry), flags, Mode::empty())
             .map_err(|e| self.error(entry, "opening", e))
+    }
+
+    /// Adds a page of the manifest, and makes the places of its entries.
+    pub fn add_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        Arc::make_mut(&mut self.manifest).add_page(page)?;
+        self.make_places()?;
+        self.note_page(page);
+        Ok(())
+    }
+
+    /// Adds a page of the manifest. The places of its entries are made later, by
+    /// [`Tree::make_places`].
+    pub fn take_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        Arc::make_mut(&mut self.manifest).add_page(page)?;
+        self.note_page(page);
+        Ok(())
+    }
+
+    fn note_page(&mut self, page: &[u8]) {
+        if let Some(journal) = &mut self.journal {
+            journal.add(&Record::Page(page.to_vec()));
+        }
+    }
+
+    /// Makes the directories among the entries whose places are not made yet. An entry that is
+    /// there already is an error, unless it may be replaced; a directory may always be there.
+    pub fn make_places(&mut self) -> Result<(), Error> {
+        let (first, count) = (
+            self.starts.len() as u32,
+            self.manifest.entries().len() as u32,
+        );
+        let mut start = match first.checked_sub(1) {
+            Some(last) => self.starts[last as usize] + self.len(last),
+            None => 0,
+        };
+        for entry in first..count {
+            let e = self.entry(entry);
+            let is_file = matches!(e.kind, Kind::File(_) | Kind::Stream);
+            if let (Kind::HardLink(to), TOP) = (&e.kind, e.parent) {
+                self.exposed.insert(*to);
+            }
+            self.starts.push(start);
+            self.done.push(!is_file);
+            self.remaining += usize::from(is_file);
+            start += self.len(entry);
+            if self.entry(entry).parent == TOP {
+                self.check_top(entry)?;
+            }
+            if let Err(error) = self.make_place(entry) {
+                // What is in the way may have come of this very set.
+                self.check_folding()?;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn check_top(&self, entry: u32) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::{self as sys, SeekFrom};
 
@@ -53,7 +54,7 @@ impl UnprovenFile {
     /// The system's.
     pub fn new(destination: Destination) -> Result<UnprovenFile, Error> {
         let mut tree = Box::new(Tree::new(destination)?);
-        tree.manifest = manifest_of(Entry {
+        tree.manifest = Arc::new(manifest_of(Entry {
             parent: TOP,
             name: NAMELESS.into(),
             kind: Kind::File(0),
@@ -62,7 +63,7 @@ impl UnprovenFile {
             mtime_ns: 0,
             owner: (u32::MAX, u32::MAX), // unknown until the file is proven
             attributes: Default::default(),
-        })?;
+        })?);
         tree.starts.push(0);
         tree.done.push(true);
         let partial = tree.create(ENTRY, true)?;
@@ -125,7 +126,7 @@ impl UnprovenFile {
             owner: metadata.owner,
             ..tree.entry(ENTRY).clone()
         };
-        tree.manifest = manifest_of(entry)?;
+        tree.manifest = Arc::new(manifest_of(entry)?);
         tree.make_place(ENTRY)?;
         tree.set_metadata(ENTRY, tree.readable_mode(ENTRY), &partial.file)?;
         tree.add_to_batch(partial)?;
