@@ -151,12 +151,12 @@ mod tests {
             End::Receiver => vec![
                 r#"{"say":"authenticate","session":7,"nonce":"HASH"}"#.replace("HASH", &hash[..32]),
                 format!(
-                    r#"{{"say":"welcome","version":9,"session":7,"node":3,"name":"a b","len":9,
+                    r#"{{"say":"welcome","version":10,"session":7,"node":3,"name":"a b","len":9,
                         "tops":1,"entries":2,"manifest":"{hash}","block":1048576}}"#
                 ),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
                 r#"{"say":"start","group":{"ip":"239.1.2.3:7"},"root":{"ip":"10.0.0.1:9"},
-                    "chunk":1400,"window":64,"members":[0,1,2],"scheme":"auto","addresses":[]}"#
+                    "chunk":1400,"window":64,"members":[0,1,2],"scheme":"auto","addresses":[],"compares":true}"#
                     .into(),
                 r#"{"say":"join","slot":1,"epoch":2,"first":3,"receivers":4,"packs":5}"#.into(),
                 format!(
@@ -166,6 +166,7 @@ mod tests {
                 r#"{"say":"admitted"}"#.into(),
                 r#"{"say":"demoted"}"#.into(),
                 format!(r#"{{"say":"pack","len":900,"header":100,"hash":"{hash}","again":4}}"#),
+                format!(r#"{{"say":"compare","len":900,"header":100,"hash":"{hash}"}}"#),
                 format!(r#"{{"say":"end","packs":5,"key":"{hash}"}}"#),
                 r#"{"say":"channel","open":[1],"next":2,"slots":4,"messages":32,"batch":8}"#.into(),
                 format!(
@@ -180,13 +181,13 @@ mod tests {
                 r#"{"say":"bye"}"#.into(),
             ],
             End::Feed => vec![
-                r#"{"say":"follow","version":9,"name":"h:/d"}"#.into(),
+                r#"{"say":"follow","version":10,"name":"h:/d"}"#.into(),
                 r#"{"say":"wants","catalogue":3,"answers":2,"receiving":[7],"places":1,
                     "runs":[[0,3],[5,9]],"more":true}"#
                     .into(),
             ],
             End::Follower => vec![
-                r#"{"say":"feed","version":9,"name":"a b"}"#.into(),
+                r#"{"say":"feed","version":10,"name":"a b"}"#.into(),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
                 format!(
                     r#"{{"say":"catalogue","number":3,"entries":[{{"name":"a","len":9,
@@ -195,12 +196,14 @@ mod tests {
                 r#"{"say":"publication","transfer":7,"port":4000,"runs":[[0,3]]}"#.into(),
             ],
             End::Sender => vec![
-                r#"{"say":"hello","version":9,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
+                r#"{"say":"hello","version":10,"name":"h:/d","address":{"ip":"0.0.0.0:1"},
                     "datagram":1472,"window_bytes":4096}"#
                     .into(),
                 format!(r#"{{"say":"response","mac":"{hash}"}}"#),
                 r#"{"say":"preparing"}"#.into(),
-                r#"{"say":"prepared"}"#.into(),
+                r#"{"say":"prepared","may_have":true}"#.into(),
+                r#"{"say":"looked","candidates":[[0,3],[5,9]],"more":true}"#.into(),
+                r#"{"say":"compared","number":4}"#.into(),
                 r#"{"say":"ready"}"#.into(),
                 format!(r#"{{"say":"serves","port":4000,"ticket":"{hash}"}}"#),
                 format!(r#"{{"say":"ticket","ticket":"{hash}"}}"#),

@@ -366,6 +366,10 @@ pub struct Recv {
     #[arg(long, value_name = "NAME", value_parser = scheme)]
     pub scheme: Option<String>,
     /// Replace files that exist
+    ///
+    /// With --from, what all receivers have already is not sent again: files with the sender's
+    /// length and time are read, and compared by hashes. If one receiver has nothing of the set, or
+    /// has not both options, all of it is sent.
     #[arg(short, long)]
     pub force: bool,
     /// Delete what is in the directories that are sent and is not sent, when all is there

@@ -175,6 +175,16 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
     summary
 }
 
+/// The rate at which files of `len` bytes came of which `present` bytes were present, in brackets;
+/// empty if all of them were.
+pub fn rate(len: u64, present: u64, seconds: f64) -> String {
+    let came = len.saturating_sub(present);
+    match (present, came) {
+        (1.., 0) => String::new(),
+        _ => format!(" ({})", units::bits(came as f64 / seconds.max(1e-9))),
+    }
+}
+
 fn describe(report: &SendReport, hosts: &[Host]) -> String {
     let refused = report.refused.len() as u64 + report.refused_more;
     if report.receivers.is_empty() && refused == 0 && hosts.is_empty() {
@@ -226,14 +236,22 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
             0 => String::new(),
             len => format!(" ({:.3} x)", t.wire_bytes as f64 / len as f64),
         };
-        let goodput = len as f64 / report.seconds.max(1e-9);
+        let complete = report.receivers.iter().filter(|r| r.state.is_complete());
+        let all_present = complete.map(|r| r.statistics.present_bytes);
+        // What came is counted at the receiver that got most.
+        let present = all_present.min().unwrap_or(0);
+        let was_present = match present {
+            0 => String::new(),
+            some => format!(", {} present", units::bytes(some)),
+        };
         text.push_str(&format!(
-            "{} to {} of {}{refused} in {:.2} s ({}); sent {} on the wire{multiple}, {} repairs\n",
+            "{} to {} of {}{refused} in {:.2} s{}{was_present}; sent {} on the wire{multiple}, {} \
+             repairs\n",
             units::bytes(len),
             report.complete(),
             expected(report, hosts),
             report.seconds,
-            units::bits(goodput),
+            rate(len, present, report.seconds),
             units::bytes(t.wire_bytes),
             t.repairs_multicast + t.repairs_unicast,
         ));

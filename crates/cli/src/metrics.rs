@@ -298,7 +298,8 @@ impl FollowMetrics {
         };
         let counts = &report.statistics;
         self.received_entries.inc_by(entries as u64);
-        self.received_bytes.inc_by(report.len);
+        let came = report.len.saturating_sub(counts.present_bytes);
+        self.received_bytes.inc_by(came);
         self.packets.inc_by(counts.received);
         self.duplicates.inc_by(counts.duplicates);
         self.mended_bytes.inc_by(counts.mended_bytes);

@@ -17,6 +17,7 @@ use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
+use crate::conclusion::rate;
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
 use crate::sending::{length, net_options};
@@ -63,17 +64,18 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             if args.dry_run {
                 return out.code(exit::OK);
             }
-            let rate = report.len as f64 / report.seconds.max(1e-9);
+            let present = report.statistics.present_bytes;
             let how = match report.state {
-                State::Received => "received",
-                _ => "verified",
+                State::Received => "received".to_owned(),
+                _ if present == 0 => "verified".to_owned(),
+                _ => format!("verified; {} present", units::bytes(present)),
             };
             let what = goes_to(&report.path);
             out.say(&format!(
-                "{what}: {} in {:.2} s ({}), {how}",
+                "{what}: {} in {:.2} s{}, {how}",
                 units::bytes(report.len),
                 report.seconds,
-                units::bits(rate)
+                rate(report.len, present, report.seconds),
             ));
             if report.special > 0 {
                 out.say(&format!(
@@ -321,14 +323,16 @@ fn say(out: &mut Output, event: &RecvEvent) {
         RecvEvent::Progress {
             seconds,
             placed,
+            present,
             len,
             ..
         } => {
+            let came = placed.saturating_sub(*present);
             let of = len.map_or(String::new(), |len| format!(" of {}", units::bytes(len)));
             let text = format!(
                 "{}{of}  {}",
                 units::bytes(*placed),
-                units::bits(*placed as f64 / seconds.max(1e-3))
+                units::bits(came as f64 / seconds.max(1e-3))
             );
             out.progress(*placed, *len, text);
         }

@@ -100,6 +100,9 @@ pub struct Copy {
     #[arg(long, default_value_t = 0, help_heading = "Hosts")]
     pub port: u16,
     /// On the hosts, replace files that exist
+    ///
+    /// What all hosts have already is not sent again: files with the sender's length and time are
+    /// read there, and compared by hashes. If one host has nothing of the set, all of it is sent.
     #[arg(short, long, help_heading = "Receivers")]
     pub force: bool,
     /// Delete what is in the directories that are sent and is not sent, when all is there

@@ -104,6 +104,7 @@ mod tests {
         let progress = |to_take| RecvEvent::Progress {
             seconds: 1.0,
             placed: 0,
+            present: 0,
             to_take,
             len: None,
         };

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod again;
 mod copy;
 mod feed;
 mod losses;

@@ -63,7 +63,7 @@ impl Peer {
     /// Like [`Peer::hello`], on a connection that is there already.
     pub fn greets(mut self, name: &str, others: Value) -> Peer {
         let mut hello = json!({
-            "say": "hello", "version": 9, "name": name, "address": ip("0.0.0.0:4000"),
+            "say": "hello", "version": 10, "name": name, "address": ip("0.0.0.0:4000"),
             "datagram": 1472, "window_bytes": 1u64 << 24,
         });
         for (key, value) in others.as_object().unwrap() {
@@ -164,19 +164,24 @@ impl Peer {
     /// As a sender: offers a set of one file or directory at the top.
     fn say_set(&mut self, name: &str, entries: u32, len: u64) {
         self.say(json!({
-            "say": "welcome", "version": 9, "session": 7, "node": 1, "name": name, "len": len,
+            "say": "welcome", "version": 10, "session": 7, "node": 1, "name": name, "len": len,
             "tops": 1, "entries": entries, "block": 1 << 20,
         }));
     }
 
     /// As a sender on the loopback: offers a set of this name, and starts the transfer.
     pub fn start_set(&mut self, name: &str, entries: u32, len: u64) -> Stream {
+        self.start_set_with(name, entries, len, json!({}))
+    }
+
+    /// Like [`Peer::start_set`], with `members` of the start that replace the usual ones.
+    pub fn start_set_with(&mut self, name: &str, entries: u32, len: u64, members: Value) -> Stream {
         let hello = self.until("hello");
         self.say_set(name, entries, len);
         self.until("prepared");
         let own: SocketAddr = hello["address"]["ip"].as_str().unwrap().parse().unwrap();
         let root = UdpSocket::bind("127.0.0.1:0").unwrap();
-        self.start(&root.local_addr().unwrap().to_string());
+        self.start_with(&root.local_addr().unwrap().to_string(), members);
         self.until("ready");
         let to = SocketAddr::new([127, 0, 0, 1].into(), own.port());
         Stream::start(root, to)
@@ -184,10 +189,18 @@ impl Peer {
 
     /// As a sender: starts the transfer, with datagrams from `root`.
     pub fn start(&mut self, root: &str) {
-        self.say(json!({
+        self.start_with(root, json!({}));
+    }
+
+    fn start_with(&mut self, root: &str, members: Value) {
+        let mut start = json!({
             "say": "start", "group": null, "root": ip(root), "chunk": 1000, "window": 64,
             "members": [0, 1], "scheme": "auto", "addresses": [],
-        }));
+        });
+        for (key, value) in members.as_object().unwrap() {
+            start[key] = value.clone();
+        }
+        self.say(start);
     }
 }
 
@@ -222,8 +235,12 @@ impl Stream {
 
     /// Announces a pack of `len` bytes, at most 1000. Returns the number of its only packet.
     pub fn announce(&mut self, peer: &mut Peer, pack: &Pack, len: usize) -> Seq {
+        self.announce_as("pack", peer, pack, len)
+    }
+
+    fn announce_as(&mut self, say: &str, peer: &mut Peer, pack: &Pack, len: usize) -> Seq {
         peer.say(json!({
-            "say": "pack", "len": len, "header": pack.header,
+            "say": say, "len": len, "header": pack.header,
             "hash": pack.hash().to_hex().as_str(),
         }));
         self.next += 1;
@@ -233,6 +250,16 @@ impl Stream {
     /// Announces a pack and sends these bytes for it, at most 1000.
     pub fn send(&mut self, peer: &mut Peer, pack: &Pack, bytes: &[u8]) {
         let op = self.announce(peer, pack, bytes.len());
+        self.send_bytes(op, bytes);
+    }
+
+    /// Announces a pack whose files are compared.
+    pub fn announce_to_compare(&mut self, peer: &mut Peer, pack: &Pack) -> Seq {
+        self.announce_as("compare", peer, pack, pack.bytes.len())
+    }
+
+    /// Sends these bytes, at most 1000, as the only packet of what was announced.
+    pub fn send_bytes(&mut self, op: Seq, bytes: &[u8]) {
         let header = wire::Header {
             burst: 0,
             source: NodeId(0),

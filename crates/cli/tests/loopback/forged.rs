@@ -28,12 +28,12 @@ fn what_cannot_be_true_is_refused() {
         "say": "hello", "version": 2, "name": "old", "udp_port": 4000, "udp_address": null,
         "datagram": 1472, "window_bytes": 1 << 24,
     }));
-    old.refused("version 9");
-    let new = json!({"version": 10, "address": {"port": 7}});
-    Peer::hello(&address, "new", new).refused("version 9");
+    old.refused("version 10");
+    let new = json!({"version": 11, "address": {"port": 7}});
+    Peer::hello(&address, "new", new).refused("version 10");
     let refused = send.until("refused", |e| e["receiver"] == "new");
     assert!(
-        refused["reason"].as_str().unwrap().contains("not 10"),
+        refused["reason"].as_str().unwrap().contains("not 11"),
         "{refused}"
     );
     // Values that would make all receivers' packets, or the window, small.
@@ -409,7 +409,7 @@ fn who_answers_no_datagram_is_named_while_all_wait() {
 }
 
 /// A receiver on the loopback that takes a file with this name from any sender.
-fn finder(name: &str, dest: &std::path::Path, args: &[&str]) -> Run {
+pub fn finder(name: &str, dest: &std::path::Path, args: &[&str]) -> Run {
     let dest = dest.to_str().unwrap();
     let fixed = [
         "recv",
@@ -424,7 +424,7 @@ fn finder(name: &str, dest: &std::path::Path, args: &[&str]) -> Run {
 }
 
 /// A hand-made sender: its address, its listening socket, and its announcements.
-fn false_sender(name: &str) -> (String, TcpListener, Announcing) {
+pub fn false_sender(name: &str) -> (String, TcpListener, Announcing) {
     let listener = TcpListener::bind("127.0.0.77:0").unwrap();
     let address = listener.local_addr().unwrap();
     let by = Ipv4Addr::LOCALHOST;

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod again;
 mod copy;
 mod copy_ssh;
 mod demo;

@@ -19,6 +19,10 @@
 //!         ←───────────────────────────── Bye
 //! ```
 //!
+//! If all receivers may have something of the set, each says `Looked` when it has the manifest. Of
+//! packs whose files all of them have, only the headers come (`Compare`), and each receiver says
+//! `Compared` when it has compared one.
+//!
 //! To a receiver that comes late, `Join` follows its `Ready`. It asks for what was announced before
 //! (`Need`), and says what it has of that (`Has`). `Peers` tells it of receivers that have said
 //! `Serves`. To these it connects, too: it says `Ticket`, hears `Admitted`, and asks for packs by
@@ -36,6 +40,7 @@
 
 mod ibrmp;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 pub use self::ibrmp::{Channel, Digest, Lacking, Last};
@@ -46,7 +51,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -60,6 +65,18 @@ pub(crate) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
 fn text_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let value = serde_json::Value::deserialize(from)?;
     Ok(cleaned(value.as_str().unwrap_or_default()))
+}
+
+/// Ranges of numbers in ascending order, none of them empty, at most [`ToSender::RUNS_MAX`].
+fn ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(u32, u32)>, D::Error> {
+    let ranges = Vec::<(u32, u32)>::deserialize(from)?;
+    let is_sound = ranges.len() <= ToSender::RUNS_MAX
+        && ranges.iter().all(|range| range.0 < range.1)
+        && ranges.is_sorted_by(|one, next| one.1 <= next.0);
+    match is_sound {
+        true => Ok(ranges),
+        false => Err(D::Error::custom("ranges that make no sense")),
+    }
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -171,6 +188,9 @@ pub struct Start {
     pub scheme: String,
     /// The members' addresses for datagrams if members repair for each other; otherwise empty.
     pub addresses: Vec<NodeAddress>,
+    /// Whether all members may have something of the set. Then each says [`ToSender::Looked`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compares: bool,
     /// Whether the transfer runs already. Then [`ToReceiver::Join`] follows when the receiver is
     /// ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -296,6 +316,9 @@ pub struct ReceiverStatistics {
     /// Bytes of packs that other receivers gave to this one.
     #[serde(default)]
     pub peer_bytes: u64,
+    /// Bytes of files that were present at the receiver, and were not sent to it.
+    #[serde(default)]
+    pub present_bytes: u64,
 }
 
 /// A receiver that serves, as the sender tells it to a late receiver.
@@ -321,7 +344,28 @@ pub enum ToSender {
     /// The receiver proves what an earlier run has left, and is not prepared yet.
     Preparing,
     /// The receiver has space for the file and waits for the start. Only now does it count.
-    Prepared,
+    Prepared {
+        /// Whether something of the set may be in its place.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        may_have: bool,
+    },
+    /// The receiver has the manifest, and has looked at what is in the places of its files (spec
+    /// 5.16). Only if the start said that files are compared, and once.
+    Looked {
+        /// Numbers of entries whose files it may have: where a range begins, and where it ends, in
+        /// ascending order. At most [`ToSender::RUNS_MAX`].
+        #[serde(deserialize_with = "ranges")]
+        candidates: Vec<(u32, u32)>,
+        /// Whether more such messages follow.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        more: bool,
+    },
+    /// The receiver has compared a pack with what it has. Whether that is the same, it says later
+    /// by [`ToSender::Has`].
+    Compared {
+        /// Number of the pack.
+        number: u32,
+    },
     /// The receiver has joined and posted.
     Ready,
     /// The receiver serves late receivers (spec 5.15).
@@ -432,7 +476,9 @@ impl ToSender {
             ToSender::Hello(_) => "hello",
             ToSender::Response { .. } => "response",
             ToSender::Preparing => "preparing",
-            ToSender::Prepared => "prepared",
+            ToSender::Prepared { .. } => "prepared",
+            ToSender::Looked { .. } => "looked",
+            ToSender::Compared { .. } => "compared",
             ToSender::Ready => "ready",
             ToSender::Serves { .. } => "serves",
             ToSender::Ticket { .. } => "ticket",
@@ -489,6 +535,9 @@ pub enum ToReceiver {
     Demoted,
     /// See [`Announced`].
     Pack(Announced),
+    /// See [`Announced`]: the next pack, whose files all receivers may have. Only its header is
+    /// broadcast (spec 5.16).
+    Compare(Announced),
     /// All files have been read, and all packs announced.
     End {
         /// Number of packs.
@@ -564,7 +613,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 9, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 10, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

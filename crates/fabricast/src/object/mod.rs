@@ -127,6 +127,7 @@ pub use memory::Memory;
 
 mod discard;
 mod disk_space;
+mod entry_ranges;
 mod file_name;
 pub mod manifest;
 pub mod pack;
@@ -140,17 +141,18 @@ mod target;
 mod tree;
 pub use discard::Discard;
 pub use disk_space::{LEN_MAX, check_space, default_reserve};
+pub use entry_ranges::{EntryRanges, RANGES_MAX};
 pub use file_name::{any_name, parent, safe_name};
 pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};
 pub use possession::{Challenge, Secret};
 pub use repacker::{Again, Repacker};
-pub use source_set::{Selection, SourceFile, SourceSet, Unopened};
+pub use source_set::{Selection, SourceFile, SourceSet, Unopened, Version};
 pub use stream_writer::StreamWriter;
 pub use target::Target;
 pub use tree::{
-    Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept, Received, Tree, UnprovenFile,
-    folded_names, is_kept, remove_leftovers,
+    Candidates, Compared, Comparer, Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept,
+    Received, Remaining, Tree, UnprovenFile, folded_names, is_kept, remove_leftovers,
 };
 
 /// Adds (exclusive or) `bytes` to the front of `sum`.
@@ -268,6 +270,7 @@ pub(crate) mod testing {
                 Packed::Failed(file, _) => failed.push(file),
                 Packed::End => return (all, failed),
                 Packed::Gone => panic!("the thread has ended"),
+                Packed::Pages | Packed::Compare(_) => panic!("nobody compares"),
             }
         }
     }

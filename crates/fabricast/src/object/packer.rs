@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread;
 
+use super::EntryRanges;
 use super::manifest::Kind;
 use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
 use super::source_set::{SourceFile, SourceSet};
@@ -27,6 +28,11 @@ const SPARE_MAX: usize = 48 << 20;
 pub enum Packed {
     /// The next pack.
     Pack(Pack),
+    /// All pages of the manifest have been yielded, and the caller has to say by
+    /// [`Packer::compare`] which files are compared.
+    Pages,
+    /// The next pack, whose files are compared. All others come before.
+    Compare(Pack),
     /// A file that cannot be read, and why. Receivers learn it from the next pack.
     Failed(u32, String),
     /// All files have been read.
@@ -38,6 +44,8 @@ pub enum Packed {
 /// The protocol's end of the thread that reads. Dropping it ends the thread after the present pack.
 pub struct Packer {
     packs: Receiver<Packed>,
+    /// Where the files go that are compared, if any may be.
+    compared: Option<Sender<EntryRanges>>,
     spare: Sender<Vec<u8>>,
     is_over: Arc<AtomicBool>,
 }
@@ -45,6 +53,23 @@ pub struct Packer {
 impl Packer {
     /// Starts the thread; it wakes `waker` whenever it has a pack.
     pub fn start(set: Arc<SourceSet>, waker: Waker) -> Packer {
+        Packer::start_with(set, waker, None)
+    }
+
+    /// Like [`Packer::start`], but the thread waits after the pages of the manifest until
+    /// [`Packer::compare`] says which files are compared.
+    pub fn start_comparing(set: Arc<SourceSet>, waker: Waker) -> Packer {
+        let (compared, files) = channel();
+        let mut packer = Packer::start_with(set, waker, Some(files));
+        packer.compared = Some(compared);
+        packer
+    }
+
+    fn start_with(
+        set: Arc<SourceSet>,
+        waker: Waker,
+        compared: Option<Receiver<EntryRanges>>,
+    ) -> Packer {
         let (tell, packs) = sync_channel(AHEAD);
         let (spare, given) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -57,6 +82,8 @@ impl Packer {
                     tell,
                     waker,
                     over: &over,
+                    compared: EntryRanges::default(),
+                    compares: false,
                     pieces: Vec::new(),
                     memory: Vec::new(),
                     gap: 0,
@@ -69,14 +96,22 @@ impl Packer {
                 // `None`: nobody wants packs any more.
                 let _ = reading.pages().and_then(|()| match set.take_input() {
                     Some(input) => reading.stream(&input),
-                    None => reading.files(),
+                    None => reading.parts(compared),
                 });
             })
             .expect("the system gives us a thread");
         Packer {
             packs,
+            compared: None,
             spare,
             is_over,
+        }
+    }
+
+    /// Says which files are compared, after [`Packed::Pages`].
+    pub fn compare(&self, files: EntryRanges) {
+        if let Some(compared) = &self.compared {
+            let _ = compared.send(files); // the thread has panicked at worst, and said so
         }
     }
 
@@ -107,6 +142,10 @@ struct Reading<'a> {
     tell: SyncSender<Packed>,
     waker: Waker,
     over: &'a AtomicBool,
+    /// The files that are compared.
+    compared: EntryRanges,
+    /// Whether these are read now, and not the others.
+    compares: bool,
     pieces: Vec<Piece>,
     /// The present pack: a gap for its header, the bytes of its pieces, and room.
     memory: Vec<u8>,
@@ -142,12 +181,31 @@ impl Reading<'_> {
         Some(())
     }
 
+    /// Reads the files that are sent, and then those that are compared.
+    fn parts(&mut self, compared: Option<Receiver<EntryRanges>>) -> Option<()> {
+        if let Some(compared) = compared {
+            self.say(Packed::Pages)?;
+            self.compared = compared.recv().ok()?;
+        }
+        self.files()?;
+        if !self.compared.is_empty() {
+            self.compares = true;
+            self.files()?;
+        }
+        self.say(Packed::End)
+    }
+
+    /// Whether a file of `len` bytes is one of those that are read now. One without bytes is sent.
+    fn has(&self, file: u32, len: u64) -> bool {
+        (len > 0 && self.compared.has(file)) == self.compares
+    }
+
     fn files(&mut self) -> Option<()> {
         for (file, entry) in self.set.manifest().entries().iter().enumerate() {
             let number = file as u32;
             match entry.kind {
-                Kind::File(len) => self.file(number, len)?,
-                _ if self.set.is_closed(number) => {
+                Kind::File(len) if self.has(number, len) => self.file(number, len)?,
+                _ if self.set.is_closed(number) && !self.compares => {
                     self.start = (self.pieces.len(), self.end);
                     let path = shown(&self.set.path(number));
                     self.fail(number, format!("the directory {path} cannot be read"))?;
@@ -155,8 +213,7 @@ impl Reading<'_> {
                 _ => {}
             }
         }
-        self.flush()?;
-        self.say(Packed::End)
+        self.flush()
     }
 
     /// Bytes of pieces in the present pack.
@@ -172,10 +229,13 @@ impl Reading<'_> {
     /// needs if all files can be read; otherwise the bytes have to be moved.
     fn begin(&mut self, file: u32, offset: u64) {
         let (mut pieces, mut len) = (0, 0);
-        for entry in &self.set.manifest().entries()[file as usize..] {
+        for (number, entry) in (file..).zip(&self.set.manifest().entries()[file as usize..]) {
             let Kind::File(whole) = entry.kind else {
                 continue;
             };
+            if !self.has(number, whole) {
+                continue;
+            }
             let rest = if pieces == 0 { whole - offset } else { whole };
             let here = rest.min((self.most - len).min(PIECE_MAX) as u64);
             (pieces, len) = (pieces + 1, len + here as usize);
@@ -209,7 +269,11 @@ impl Reading<'_> {
         self.end = 0;
         self.start = (0, 0);
         self.most = (self.most * 2).min(PACK_MAX);
-        self.say(Packed::Pack(Pack::around(content, memory, gap)))
+        let pack = Pack::around(content, memory, gap);
+        self.say(match self.compares {
+            true => Packed::Compare(pack),
+            false => Packed::Pack(pack),
+        })
     }
 
     fn file(&mut self, file: u32, len: u64) -> Option<()> {
@@ -420,7 +484,7 @@ mod tests {
             match packs.next() {
                 Packed::Pack(pack) => last = Some(pack),
                 Packed::Failed(file, why) => break (file, why),
-                Packed::End | Packed::Gone => panic!("it did not fail"),
+                _ => panic!("it did not fail"),
             }
         };
         assert_eq!(why.0, 1);

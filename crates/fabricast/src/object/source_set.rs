@@ -29,7 +29,8 @@ use crate::text::shown;
 
 pub use listing::Selection;
 use listing::{Listing, Looking, special};
-use version::{Version, compare};
+pub use version::Version;
+use version::compare;
 
 /// Why a file could not be opened.
 #[derive(Debug)]

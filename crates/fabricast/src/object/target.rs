@@ -3,7 +3,7 @@
 use super::manifest::Manifest;
 use super::pack::{Header, Piece, Span};
 use super::stream_writer::StreamWriter;
-use super::{Discard, DryRun, HASH, Secret, Tree};
+use super::{Candidates, Discard, DryRun, HASH, Remaining, Secret, Tree};
 use crate::error::Error;
 use std::path::PathBuf;
 
@@ -45,6 +45,39 @@ impl Target {
             Target::Stream(stream) => stream.add_page(page),
             Target::DryRun(dry) => dry.add_page(page),
             Target::Discard(discard) => discard.add_page(page),
+        }
+    }
+
+    /// Adds a page of the manifest, and makes nothing yet.
+    pub fn take_page(&mut self, page: &[u8]) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.take_page(page),
+            other => other.add_page(page),
+        }
+    }
+
+    /// Finds the candidates among what is there, as far as `go_on` returns true. Where nothing is
+    /// kept there are none.
+    pub fn find_candidates(&self, go_on: &mut dyn FnMut() -> bool) -> Option<Candidates> {
+        match self {
+            Target::Tree(tree) => Some(tree.find_candidates(go_on)),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => None,
+        }
+    }
+
+    /// Makes the places of the entries that have come by [`Target::take_page`].
+    pub fn make_places(&mut self) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.make_places(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(()),
+        }
+    }
+
+    /// Counts files as stored that remain where they are.
+    pub fn remain(&mut self, files: Vec<Remaining>) -> Result<(), Error> {
+        match self {
+            Target::Tree(tree) => tree.remain(files),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Ok(()),
         }
     }
 
@@ -100,6 +133,7 @@ impl Target {
     ) -> Result<Option<Secret>, Error> {
         match self {
             Target::Tree(tree) => {
+                tree.settle(&mut || go_on(0))?;
                 let secret = tree.answer(key)?;
                 tree.make_copies(go_on)?;
                 tree.finish()?;
@@ -136,6 +170,22 @@ impl Target {
             Target::Tree(tree) => tree.failed(),
             Target::Discard(discard) => discard.failed(),
             Target::Stream(_) | Target::DryRun(_) => Vec::new(),
+        }
+    }
+
+    /// Paths of the files that were to remain and cannot be kept.
+    pub fn changed(&self) -> Vec<PathBuf> {
+        match self {
+            Target::Tree(tree) => tree.changed(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Vec::new(),
+        }
+    }
+
+    /// Bytes of files that remain.
+    pub fn present(&self) -> u64 {
+        match self {
+            Target::Tree(tree) => tree.present(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
         }
     }
 

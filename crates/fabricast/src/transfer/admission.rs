@@ -250,7 +250,9 @@ impl<'a> Admission<'a> {
                 reason,
             } => self.note((name, address), By::Sender, reason, tell),
             Event::Said { peer, message } => match message {
-                ToSender::Prepared if self.is_preparing(peer) => self.prepared(peer, tell),
+                ToSender::Prepared { may_have } if self.is_preparing(peer) => {
+                    self.prepared(peer, may_have, tell);
+                }
                 ToSender::Preparing if self.is_preparing(peer) => self.preparing(peer),
                 ToSender::Failed { code, reason } => {
                     if let Some(gone) = self.remove(peer, tell) {
@@ -449,13 +451,13 @@ impl<'a> Admission<'a> {
         }
     }
 
-    fn prepared(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) {
+    fn prepared(&mut self, peer: PeerKey, may_have: bool, tell: &mut dyn FnMut(SendEvent)) {
         let mut members = self.members.iter_mut();
         let prepared = |m: &&mut Member| m.peer == peer && m.stage == Stage::Preparing;
         let Some(member) = members.find(prepared) else {
             return;
         };
-        member.stage = Stage::Joining;
+        (member.stage, member.may_have) = (Stage::Joining, may_have);
         self.refusals.forget(&member.hello.name, member.address);
         let (receiver, address) = (member.name.clone(), member.address);
         let receivers = self.present();

@@ -75,7 +75,8 @@ impl SenderSession<'_> {
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
             let is_behind = member.in_group()
-                && fastest.is_some_and(|f| member.placed + far < f)
+                && (fastest.is_some_and(|f| member.placed + far < f)
+                    || self.compares_slowly(member))
                 && self.may_leave(member);
             let member = &mut self.admission.members[at];
             let since = match is_behind {

@@ -40,6 +40,19 @@ impl Lacks {
         true
     }
 
+    /// Adds packs behind all that were announced before, or that are lacking already: those from
+    /// `start` to before `end`.
+    pub fn add(&mut self, start: u32, end: u32) {
+        match self.0.last_entry() {
+            Some(mut last) if *last.get() >= start => {
+                let most = end.max(*last.get());
+                last.insert(most);
+            }
+            _ if start < end => _ = self.0.insert(start, end),
+            _ => {}
+        }
+    }
+
     /// The first pack that is lacking.
     pub fn first(&self) -> Option<u32> {
         self.0.first_key_value().map(|run| *run.0)
@@ -142,6 +155,12 @@ mod tests {
         assert_eq!(lacks.first(), Some(0));
         assert!(lacks.remove(0, 2) && lacks.remove(4, 9) && lacks.is_empty());
         assert!(Lacks::before(0).is_empty());
+        lacks.add(7, 9);
+        lacks.add(9, 10);
+        lacks.add(9, 10);
+        lacks.add(12, 12);
+        lacks.add(12, 14);
+        assert_eq!(lacks.runs().collect::<Vec<_>>(), [(7, 10), (12, 14)]);
     }
     /// While the stream runs, what is sent again has one percent of its bytes, and the pack that
     /// goes beyond is the last. When the stream has ended, nothing bounds it.

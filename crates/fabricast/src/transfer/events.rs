@@ -463,6 +463,8 @@ pub enum RecvEvent {
         seconds: f64,
         /// Bytes that have arrived.
         placed: u64,
+        /// How many of `placed` were present, and were not sent.
+        present: u64,
         /// Bytes that will yet be taken of the disk. A long file takes its space when it begins,
         /// where the file system can do that, and any other with its bytes. 0 for a stream.
         to_take: u64,

@@ -335,7 +335,8 @@ impl Session<'_> {
             mended: self.files.messages().received.data + self.files.mended().blocks,
             mended_bytes: self.files.messages().channel_bytes + self.files.mended().bytes,
             dropped: self.files.counters().dropped_by_kernel,
-            peer_bytes: 0, // receivers do not know each other
+            peer_bytes: 0,    // receivers do not know each other
+            present_bytes: 0, // files are not compared
         }
     }
 
@@ -360,6 +361,7 @@ impl Session<'_> {
         (self.tell)(RecvEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             placed: self.files.placed().min(self.len),
+            present: 0,
             to_take: self.len.saturating_sub(self.files.stored_bytes()),
             len: Some(self.len),
         });

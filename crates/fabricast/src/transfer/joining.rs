@@ -92,10 +92,13 @@ pub fn join(
     };
     let (target, kept, path) =
         destination::prepare(options, &welcome, found.is_some(), &mut go_on)?;
+    let may_have = destination::may_have(options, &target, found.is_some(), (&kept, &path));
     if !kept.is_empty() {
         tell(RecvEvent::Resumed { bytes: kept.bytes });
     }
-    control.say(&ToSender::Prepared).map_err(lost)?;
+    control
+        .say(&ToSender::Prepared { may_have })
+        .map_err(lost)?;
     tell(RecvEvent::Connected {
         sender,
         name: welcome.name.chars().take(255).collect(),
@@ -104,6 +107,7 @@ pub fn join(
         path: path.clone(),
     });
     match wait(control, options, deadline, None, "start the transfer")? {
+        ToReceiver::Start(start) if start.compares && !may_have => Err(strange()),
         ToReceiver::Start(start) => Ok(Joined {
             net,
             target,

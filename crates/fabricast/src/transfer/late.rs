@@ -186,6 +186,7 @@ impl Admission<'_> {
         (member.since, member.heard) = (now, now);
         let start = Start {
             members: vec![0, node.0],
+            compares: false,
             late: true,
             ..plan.start.clone()
         };
@@ -331,8 +332,11 @@ impl SenderSession<'_> {
         }
         if told == Some(self.offers.times(member.peer)) {
             (member.has_said, member.asked) = (true, None);
-            if !std::mem::take(&mut member.asks_again) {
-                let lacking = self.catch_up.lacking(&member.lacks);
+            let lacking = self.catch_up.lacking(&member.lacks);
+            // One that was there from the start and has all that it compared has nothing to catch
+            // up.
+            let is_present = member.part == Part::Whole && lacking == 0;
+            if !std::mem::take(&mut member.asks_again) && !is_present {
                 (self.tell)(SendEvent::CatchingUp {
                     receiver: member.name(),
                     lacking,

@@ -6,6 +6,7 @@ use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::admission::Admission;
+use super::receiver_table::Member;
 use super::{ADDRESS, ALL, ROOT, SendDriver};
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};
@@ -68,6 +69,9 @@ pub fn open(
         }
         ReachRule::Auto | ReachRule::Unicast => None,
     };
+    // What one receiver lacks comes to all, so nothing is compared then.
+    let may_have = |m: &Member| m.may_have && m.hello.verifies();
+    let compares = !is_stream && addresses.is_empty() && members.iter().all(may_have);
     let start = Start {
         group,
         root,
@@ -79,6 +83,7 @@ pub fn open(
             .collect(),
         scheme: options.scheme.clone(),
         addresses,
+        compares,
         late: false,
     };
     check_length(&start)?;
@@ -203,6 +208,7 @@ mod tests {
             members: vec![u32::MAX; receivers + 1],
             scheme: "tree(4294967295)+aggregate(4294967295)+piggyback+crc32c".into(),
             addresses: vec![address.into(); addresses],
+            compares: false,
             late: false,
         }
     }

@@ -61,6 +61,7 @@ impl ReceiverSession<'_> {
             self.packs.set(posted.number, pack_table::Pack::Lacking);
             self.lent.push((posted.op, 0));
         }
+        self.leave_comparison();
         // What the others are sent would fill a slow link.
         if let (Some(_), left) = &mut self.group {
             *left = true;

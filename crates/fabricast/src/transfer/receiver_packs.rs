@@ -18,13 +18,15 @@ use crate::object::pack::Pack;
 
 /// Packs that are posted and have not arrived, at most. A sender announces little more than its
 /// window (spec 5.3), and only packs of files without bytes are much smaller than 1 MiB.
-const POSTED_MAX: usize = 4096;
+pub(super) const POSTED_MAX: usize = 4096;
 
 /// A pack that is posted.
 pub(super) struct Posted {
     pub(super) number: u32,
     pub(super) op: OpId,
-    record: PackRecord,
+    pub(super) record: PackRecord,
+    /// Whether only its header comes, since its files are compared.
+    pub(super) is_header: bool,
 }
 
 impl ReceiverSession<'_> {
@@ -58,7 +60,12 @@ impl ReceiverSession<'_> {
         let pack = Incoming::new(record.len as usize, &self.store);
         let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
         let op = posted.map_err(|(r, _)| refused(r))?;
-        self.posted.push(Posted { number, op, record });
+        self.posted.push(Posted {
+            number,
+            op,
+            record,
+            is_header: false,
+        });
         Ok(())
     }
 
@@ -81,9 +88,9 @@ impl ReceiverSession<'_> {
     }
 
     /// Gives a pack that has arrived to the thread that stores it.
-    pub(super) fn arrived(&mut self, op: OpId) {
+    pub(super) fn arrived(&mut self, op: OpId) -> Result<(), Error> {
         let Some(at) = self.posted.iter().position(|p| p.op == op) else {
-            return;
+            return Ok(());
         };
         let posted = self.posted.remove(at);
         let bytes = match self.driver.take(op) {
@@ -96,8 +103,11 @@ impl ReceiverSession<'_> {
                 memory.map(|m| m.as_slice().to_vec()).unwrap_or_default()
             }
         };
+        if posted.is_header {
+            return self.header_arrived(posted.number, &posted.record, &bytes);
+        }
         if self.kept.packs.contains(&posted.record.hash) {
-            return; // nobody could decline it
+            return Ok(()); // nobody could decline it
         }
         let header = posted.record.header as usize;
         let pack = Pack { bytes, header };
@@ -105,6 +115,18 @@ impl ReceiverSession<'_> {
         let proof = Proof::Hash(hash.to_string());
         self.storing.arrived(posted.number, pack, proof);
         self.fresh = true;
+        Ok(())
+    }
+
+    /// Counts packs as proven.
+    pub(super) fn are_proven(&mut self, packs: usize) {
+        self.proven += packs;
+        if self.is_proven()
+            && let Some(why) = self.lost.take()
+        {
+            self.alone(&why);
+            self.lost = Some(why);
+        }
     }
 
     /// Takes what the thread that stores has done.
@@ -114,14 +136,10 @@ impl ReceiverSession<'_> {
             self.progress.0 = Instant::now();
             match stored {
                 Stored::Proven => {
-                    self.proven += 1;
-                    if self.is_proven()
-                        && let Some(why) = self.lost.take()
-                    {
-                        self.alone(&why);
-                        self.lost = Some(why);
-                    }
+                    self.are_proven(1);
                 }
+                Stored::Looked(candidates) => self.looked(candidates)?,
+                Stored::Remain(present) => self.statistics.present_bytes = present,
                 Stored::Pack(number) => {
                     self.packs.set(number, pack_table::Pack::Here);
                 }

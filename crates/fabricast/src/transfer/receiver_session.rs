@@ -14,6 +14,7 @@ use super::incoming::{self, Store};
 use super::joining::Joined;
 use super::pack_table::PackTable;
 use super::peers::Peers;
+use super::receiver_comparing::{ReceiverComparing, changed};
 use super::receiver_driver;
 use super::receiver_errors::{silence, strange, surprise};
 use super::receiver_packs::Posted;
@@ -74,6 +75,8 @@ pub struct ReceiverSession<'a> {
     proven_told: usize,
     /// What is here from an earlier run.
     pub(super) kept: Kept,
+    /// How far it is with comparing what it has, if it does.
+    pub(super) comparing: Option<ReceiverComparing>,
     /// How far this receiver has come with what was announced before it joined.
     pub(super) catching_up: CatchingUp,
     pub(super) payload_size: u32,
@@ -157,7 +160,7 @@ impl<'a> ReceiverSession<'a> {
         let headers = options.serve.then(Arc::<StoredHeaders>::default);
         let storing = Storing::start(
             (target, &kept, headers.clone()),
-            &welcome,
+            (&welcome, start.compares),
             limits,
             damage,
             store.clone(),
@@ -184,7 +187,8 @@ impl<'a> ReceiverSession<'a> {
             packs: PackTable::default(),
             proven: 0,
             proven_told: 0,
-            catching_up: CatchingUp::new(start.late, !kept.is_empty()),
+            comparing: start.compares.then(ReceiverComparing::default),
+            catching_up: CatchingUp::new(start.late, start.compares, !kept.is_empty()),
             kept,
             payload_size,
             group: (start.group, false),
@@ -316,10 +320,7 @@ impl<'a> ReceiverSession<'a> {
 
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
         match event {
-            Event::Complete(op) => {
-                self.arrived(op);
-                Ok(())
-            }
+            Event::Complete(op) => self.arrived(op),
             Event::Failed(_) => Err(Error::Integrity(
                 "more bytes came than were announced".into(),
             )),
@@ -342,11 +343,14 @@ impl<'a> ReceiverSession<'a> {
         let safe = matches!(self.phase, Phase::Leaving(_));
         match heard {
             Heard::Message(ToReceiver::Pack(announced)) => self.announced(&announced)?,
+            Heard::Message(ToReceiver::Compare(announced)) => self.compare(&announced)?,
             Heard::Message(ToReceiver::Join(join)) if self.catching_up.is_outside() => {
                 self.join(join)?;
             }
             Heard::Message(ToReceiver::Peers { peers }) => self.told_peers(&peers)?,
-            Heard::Message(ToReceiver::Demoted) if self.catching_up.is_inside() => {
+            Heard::Message(ToReceiver::Demoted)
+                if self.catching_up.is_inside() || self.catching_up.compares() =>
+            {
                 self.leave_group()?;
             }
             Heard::Message(ToReceiver::End { packs, key })
@@ -417,6 +421,7 @@ impl<'a> ReceiverSession<'a> {
                     let done = self.packs.bytes() + self.copied;
                     self.say(&ToSender::Working { done })?;
                 }
+                self.take_compared()?;
                 self.catch_up()?;
                 self.tell_proven()?;
                 if let Some(key) = self.end
@@ -453,6 +458,7 @@ impl<'a> ReceiverSession<'a> {
     /// Tells the sender that the set is stored.
     pub(super) fn safe(&mut self, finished: Finished) {
         self.failed = finished.failed;
+        self.statistics.present_bytes = finished.present;
         self.len = Some(finished.len);
         (self.deleted, self.special) = (finished.deleted, finished.special);
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
@@ -462,6 +468,12 @@ impl<'a> ReceiverSession<'a> {
         // The set is safe, whether the sender learns that or not.
         match self.lost {
             Some(_) => self.dismissed = true,
+            // The sender's proof does not hold without these files.
+            None if !finished.changed.is_empty() => {
+                let (code, reason) = (exit::SOURCE_CHANGED, changed(&finished.changed));
+                _ = self.control.say(&ToSender::Failed { code, reason });
+                self.dismissed = true;
+            }
             None => {
                 _ = self.control.say(&match finished.proof {
                     Some(proof) => ToSender::Verified { statistics, proof },
@@ -496,7 +508,7 @@ impl<'a> ReceiverSession<'a> {
                 // Outside the group nothing comes until all packs have been sent.
                 if arrived != self.progress.1 || self.catching_up.is_outside() {
                     self.progress = (now, arrived);
-                } else if self.repair.is_some() || !self.storing.is_busy() {
+                } else if self.repair.is_some() || !self.storing.is_busy() && !self.is_comparing() {
                     silence(now - self.progress.0, self.options)?;
                     // No more data wait in the network.
                     if !self.is_whole()
@@ -513,10 +525,11 @@ impl<'a> ReceiverSession<'a> {
             Phase::Leaving(_) => return Ok(()),
         }
         let got = self.driver.counters().written + self.statistics.peer_bytes;
-        let here = self.kept.bytes + got;
+        let here = self.kept.bytes + got + self.statistics.present_bytes;
         (self.tell)(RecvEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             placed: here.min(self.len.unwrap_or(u64::MAX)),
+            present: self.statistics.present_bytes,
             to_take: self.storing.to_take(),
             len: self.len,
         });

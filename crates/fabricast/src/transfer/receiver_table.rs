@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{NodeId, PathState};
 
 use super::catch_up::Lacks;
+use super::comparing::MemberComparing;
 use super::events::{Part, ReceiverReport, State};
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
@@ -180,6 +181,10 @@ pub struct Member {
     pub name: String,
     /// Its stage.
     pub stage: Stage,
+    /// Whether something of the set may be in its place there.
+    pub may_have: bool,
+    /// How far it is with comparing what it has, if it takes part in that.
+    pub comparing: Option<MemberComparing>,
     /// When it connected.
     pub since: Instant,
     /// How it is reached.
@@ -248,6 +253,8 @@ impl Member {
             hello,
             name,
             stage: Stage::Preparing,
+            may_have: false,
+            comparing: None,
             since: now,
             path_state: PathState::Multicast,
             placed: 0,
@@ -286,6 +293,12 @@ impl Member {
     /// Whether the sender waits for this receiver and it is a member of the group.
     pub fn in_group(&self) -> bool {
         self.active() && self.place == Place::Member
+    }
+
+    /// Whether it takes part in comparing: it was there from the start, and is a member of the
+    /// group.
+    pub fn compares(&self) -> bool {
+        self.in_group() && self.part == Part::Whole && self.comparing.is_some()
     }
 
     /// Whether this receiver is another one that is gone, and has come back: from the same host,
@@ -356,8 +369,11 @@ impl Member {
         let limit = patience.max(PATIENCE_STORING);
         let proving = self.unproven.map(|since| stands(since, limit));
         let saying = self.asked.map(|since| stands(since, patience));
+        let comparing = self.comparing.as_ref().filter(|_| self.compares());
+        let comparing = comparing.and_then(MemberComparing::waits_since);
+        let comparing = comparing.map(|since| stands(since, patience));
         let all = std::iter::once(placing).chain(told.into_iter().flatten());
-        all.chain(proving).chain(saying)
+        all.chain(proving).chain(saying).chain(comparing)
     }
 
     /// The receiver's line of the table.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::ALL;
+use super::comparing::ComparingPhase;
 use super::events::{FileFailure, SendEvent};
 use super::sender_session::{Phase, SenderSession};
 use super::slow::OthersDone;
@@ -22,11 +23,15 @@ const KEPT_MAX: usize = 1024;
 impl SenderSession<'_> {
     /// Announces and broadcasts what has been read, as much as the core should have.
     pub(super) fn feed(&mut self) -> Result<(), Error> {
-        while !self.is_full()
+        while !self.is_read
+            && !self.is_full()
+            && !self.compares_enough()
             && let Some(packed) = self.packer.next()
         {
             match packed {
                 Packed::Pack(pack) => self.broadcast(pack)?,
+                Packed::Pages => self.comparison = ComparingPhase::Delivering,
+                Packed::Compare(pack) => self.compare(pack)?,
                 Packed::Failed(file, reason) => {
                     self.failed_files.insert(file);
                     if self.set.is_lost(&self.failed_files) {
@@ -35,15 +40,15 @@ impl SenderSession<'_> {
                     }
                     self.fails(file, &reason);
                 }
-                Packed::End => {
-                    self.end();
-                    return Ok(());
-                }
+                Packed::End => self.is_read = true,
                 Packed::Gone => {
                     let ended = std::io::Error::other("its reader ended");
                     return Err(Error::io("reading the source", ended));
                 }
             }
+        }
+        if self.is_read && !self.awaits_comparison() {
+            self.end();
         }
         Ok(())
     }
@@ -68,13 +73,29 @@ impl SenderSession<'_> {
     }
 
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
-        self.index.add(&pack);
-        let record = PackRecord::of(&pack);
+        let record = self.number(&pack);
+        let announced = ToReceiver::Pack(Announced::new(&record, None));
+        self.announce(&announced, Memory::new(pack.bytes))
+    }
+
+    /// Announces a pack whose files all members may have, and broadcasts its header alone.
+    fn compare(&mut self, pack: Pack) -> Result<(), Error> {
+        let record = self.number(&pack);
+        self.note_comparison(self.packs.0 - 1, pack.payload().len() as u64);
+        let header = pack.bytes[..pack.header].to_vec();
+        self.packer.give_back(pack.bytes);
+        let announced = ToReceiver::Compare(Announced::new(&record, None));
+        self.announce(&announced, Memory::new(header))
+    }
+
+    /// Gives a pack the next number. Returns what is announced of it.
+    fn number(&mut self, pack: &Pack) -> PackRecord {
+        self.index.add(pack);
+        let record = PackRecord::of(pack);
         self.hasher.update(&record.hash);
         self.packs = (self.packs.0 + 1, self.packs.1 + u64::from(record.len));
         self.catch_up.add(record.len.into());
-        let announced = ToReceiver::Pack(Announced::new(&record, None));
-        self.announce(&announced, Memory::new(pack.bytes))
+        record
     }
 
     /// Announces a pack to the members of the group, and broadcasts it.
@@ -135,6 +156,7 @@ impl SenderSession<'_> {
         self.phase = Phase::Ended;
         let end = self.end_message();
         self.admission.say_group(&end);
+        self.ask_what_remains();
         let now = Instant::now();
         for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
             member.knows_end = true;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, NodeId};
 
+use super::comparing::uncompared;
 use super::events::{Part, SendEvent, SendReport, Traffic};
 use super::plan::Plan;
 use super::rate_share::Outgoing;
@@ -34,7 +35,11 @@ impl SenderSession<'_> {
                     let due = m.sent.saturating_sub(status.placed);
                     let placed = match m.part {
                         // What is sent again comes after the stream.
-                        Part::Whole => status.placed,
+                        Part::Whole if m.comparing.is_none() => status.placed,
+                        Part::Whole => {
+                            let lacking = due + uncompared(m, &self.catch_up);
+                            self.packs.1.saturating_sub(lacking)
+                        }
                         Part::Late | Part::Demoted => {
                             let lacking = due + self.catch_up.lacking(&m.lacks);
                             self.packs.1.saturating_sub(lacking)

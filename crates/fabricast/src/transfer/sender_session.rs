@@ -8,6 +8,7 @@ use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::Admission;
 use super::catch_up::CatchUp;
+use super::comparing::{ComparingPhase, MemberComparing};
 use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::offers::Offers;
 use super::plan::Plan;
@@ -64,6 +65,10 @@ pub struct SenderSession<'a> {
     pub(super) held: u64,
     /// Number of packs so far, and their bytes.
     pub(super) packs: (u32, u64),
+    /// How far comparing is.
+    pub(super) comparison: ComparingPhase,
+    /// Whether all packs have been read.
+    pub(super) is_read: bool,
     /// Packs that are sent again.
     pub(super) catch_up: CatchUp,
     /// The receivers that serve others.
@@ -102,10 +107,24 @@ impl<'a> SenderSession<'a> {
         tell: &'a mut dyn FnMut(SendEvent),
     ) -> SenderSession<'a> {
         let now = admission.start(&plan, tell);
+        let (packer, comparison) = match plan.start.compares {
+            true => {
+                let members = admission.members.iter_mut();
+                members.for_each(|m| m.comparing = Some(MemberComparing::default()));
+                let packer = Packer::start_comparing(set.clone(), waker.clone());
+                (packer, ComparingPhase::Pages)
+            }
+            false => (
+                Packer::start(set.clone(), waker.clone()),
+                ComparingPhase::None,
+            ),
+        };
         SenderSession {
             admission,
             driver,
-            packer: Packer::start(set.clone(), waker.clone()),
+            packer,
+            comparison,
+            is_read: false,
             set,
             catch_up: CatchUp::new(index.clone(), waker),
             offers: Offers::default(),
@@ -217,6 +236,7 @@ impl<'a> SenderSession<'a> {
                 self.admit_waiting();
                 self.tell_peers_again();
                 self.send_again()?;
+                self.decide_what_is_compared();
                 self.feed()?;
             }
             Phase::Ended => {
@@ -404,6 +424,22 @@ impl<'a> SenderSession<'a> {
                 if member.part == Part::Late {
                     member.place = Place::Waiting;
                 }
+                self.fresh = true;
+            }
+            (ToSender::Looked { candidates, more }, Stage::Receiving)
+                if member
+                    .comparing
+                    .as_mut()
+                    .is_some_and(|comparing| comparing.looked(&candidates, more)) =>
+            {
+                self.fresh = true;
+            }
+            (ToSender::Compared { number }, Stage::Receiving)
+                if member
+                    .comparing
+                    .as_mut()
+                    .is_some_and(|comparing| comparing.compared(number, Instant::now())) =>
+            {
                 self.fresh = true;
             }
             (ToSender::Serves { port, ticket }, Stage::Receiving)

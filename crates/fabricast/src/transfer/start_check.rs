@@ -22,6 +22,7 @@ pub fn check(start: &Start, sender: SocketAddr, options: &RecvOptions) -> Result
     check_group(start)?;
     check_window(start)?;
     check_scheme(start, options)?;
+    check_comparison(start)?;
     check_addresses(start)
 }
 
@@ -36,6 +37,18 @@ fn check_window(start: &Start) -> Result<(), Error> {
         "the sender's window of {} packets of {} bytes makes no sense",
         start.window, start.payload_size
     )))
+}
+
+/// Checks that files are compared only where a receiver can decline what comes, and was there from
+/// the start.
+fn check_comparison(start: &Start) -> Result<(), Error> {
+    let is_possible = !start.late && start.addresses.is_empty() && start.scheme != ibrmp::NAME;
+    match is_possible || !start.compares {
+        true => Ok(()),
+        false => Err(Error::PeerLost(
+            "the sender wants to compare files, and cannot in such a transfer".into(),
+        )),
+    }
 }
 
 /// Checks the root's address. Otherwise, what answers at the control connection could have this
@@ -152,6 +165,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: scheme.into(),
                 addresses: Vec::new(),
+                compares: false,
                 late: false,
             };
             let options = RecvOptions {
@@ -190,6 +204,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: "auto".into(),
                 addresses: Vec::new(),
+                compares: false,
                 late: false,
             };
             check_group(&start).is_ok()
@@ -222,6 +237,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: "auto".into(),
                 addresses: Vec::new(),
+                compares: false,
                 late: false,
             };
             check_window(&start).is_ok()

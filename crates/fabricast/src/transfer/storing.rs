@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use super::block_repair::BlockRepair;
 use super::incoming::Store;
@@ -20,9 +21,12 @@ use crate::bootstrap::message::Welcome;
 use crate::error::Error;
 use crate::object::manifest::Manifest;
 use crate::object::pack::{Content, Header, Pack, Piece, Span};
-use crate::object::{BLOCK, HASH, Kept, Target, check_space};
+use crate::object::{BLOCK, Candidates, HASH, Kept, Remaining, Target, check_space};
 use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
+
+/// How long a receiver looks for candidates, at most. The sender does not wait much longer.
+const LOOKING: Duration = Duration::from_secs(5);
 
 /// What proves a pack that has arrived.
 pub enum Proof {
@@ -38,6 +42,8 @@ enum Job {
     Arrived(u32, Pack, Proof),
     /// A pack that is here from an earlier run, and the hash of its header.
     Keep(u32, [u8; HASH]),
+    /// Files that remain, and packs all of whose files remain, with their headers.
+    Remain(Vec<Remaining>, Vec<(u32, Header)>),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
     /// Every pack is stored: proves that to the sender as this node, by the challenge with this
@@ -82,6 +88,10 @@ pub enum Stored {
     Pack(u32),
     /// The manifest is complete.
     Manifest,
+    /// The manifest is complete, and these are the candidates among what is there.
+    Looked(Candidates),
+    /// Files were counted as stored that remain. The bytes of all that do so far.
+    Remain(u64),
     /// The manifest is complete, and this is a dry run: the paths that would be deleted.
     Surplus(Vec<PathBuf>),
     /// A pack is damaged.
@@ -98,8 +108,12 @@ pub enum Stored {
 pub struct Finished {
     /// The proof for the sender that the files can be read; `None` for a stream.
     pub proof: Option<String>,
-    /// Files that the sender could not read.
+    /// Files that the sender could not read, or that were to remain and were changed.
     pub failed: Vec<PathBuf>,
+    /// Files that were to remain and were changed. The sender's proof does not hold without them.
+    pub changed: Vec<PathBuf>,
+    /// Bytes of files that remain.
+    pub present: u64,
     /// Bytes of all files.
     pub len: u64,
     /// Number of entries that were deleted.
@@ -146,10 +160,10 @@ pub struct Storing {
 impl Storing {
     /// Starts the thread; it wakes `waker` after each job. `headers`: takes those of packs that are
     /// stored. `damage`: damages every n-th block of
-    /// the files, to test repairs; 0: none.
+    /// the files, to test repairs; 0: none. `compares`: whether candidates are wanted.
     pub fn start(
         (target, kept, headers): (Target, &Kept, Option<Arc<StoredHeaders>>),
-        welcome: &Welcome,
+        (welcome, compares): (&Welcome, bool),
         limits: Limits,
         damage: u64,
         store: Rc<Store>,
@@ -165,6 +179,7 @@ impl Storing {
         let over = is_over.clone();
         let mut work = Work {
             target,
+            compares,
             headers,
             limits,
             to_take: Arc::default(),
@@ -274,6 +289,11 @@ impl Storing {
         self.give(Job::Keep(number, hash));
     }
 
+    /// Counts files as stored that remain, and packs all of whose files remain.
+    pub fn remain(&mut self, files: Vec<Remaining>, packs: Vec<(u32, Header)>) {
+        self.give(Job::Remain(files, packs));
+    }
+
     /// Takes the damaged pack, once it is proven.
     pub fn mended(&mut self, pack: Pack, header: Header) {
         self.give(Job::Mended(pack, header));
@@ -296,7 +316,7 @@ impl Storing {
             }
         };
         match stored {
-            Stored::Proven | Stored::Surplus(_) | Stored::Copied(_) => {}
+            Stored::Proven | Stored::Looked(_) | Stored::Surplus(_) | Stored::Copied(_) => {}
             Stored::Manifest => {
                 self.next = self.next.filter(|_| self.is_ordered);
                 self.give_early();
@@ -346,6 +366,8 @@ struct Offered {
 /// The thread's part.
 struct Work {
     target: Target,
+    /// Whether candidates are looked for before anything is made.
+    compares: bool,
     /// The headers of the packs that are stored, if others may get them.
     headers: Option<Arc<StoredHeaders>>,
     /// How much the set may have.
@@ -380,6 +402,14 @@ impl Work {
                 tell(Stored::Proven, Vec::new());
                 tell(Stored::Pack(number), Vec::new());
             }
+            Job::Remain(files, packs) => {
+                self.target.remain(files)?;
+                if let Some(headers) = &self.headers {
+                    let each = packs.into_iter();
+                    each.for_each(|(number, header)| headers.add(number, header));
+                }
+                tell(Stored::Remain(self.target.present()), Vec::new());
+            }
             Job::Mended(pack, header) => {
                 self.is_damaged = false;
                 self.store(self.damaged, pack, &header, tell)?;
@@ -402,6 +432,8 @@ impl Work {
                 let finished = Finished {
                     proof: secret.map(|secret| secret.proof(node).to_string()),
                     failed: self.target.failed(),
+                    changed: self.target.changed(),
+                    present: self.target.present(),
                     len: self.target.whole_len(),
                     deleted: self.target.deleted(),
                     special: self.target.special(),
@@ -461,7 +493,10 @@ impl Work {
             // It is here already; this sender has cut it in other pages.
             Content::Page if self.offered.is_kept => {}
             Content::Page => {
-                self.target.add_page(pack.payload())?;
+                match self.compares {
+                    true => self.target.take_page(pack.payload())?,
+                    false => self.target.add_page(pack.payload())?,
+                }
                 let manifest = self.target.manifest();
                 let first = manifest.entries().first();
                 let is_other = first.is_some_and(|e| *e.name != *self.offered.name.as_bytes());
@@ -475,6 +510,9 @@ impl Work {
                     let digest = self.offered.digest;
                     if digest.is_some_and(|digest| digest != self.target.manifest().digest()) {
                         return Err(contradiction());
+                    }
+                    if self.compares {
+                        self.look(tell)?;
                     }
                     if let Some(surplus) = self.target.surplus()? {
                         tell(Stored::Surplus(surplus), Vec::new());
@@ -494,6 +532,16 @@ impl Work {
         }
         tell(Stored::Pack(number), pack.bytes);
         Ok(())
+    }
+
+    /// Finds the candidates before anything is made.
+    fn look(&mut self, tell: Tell<'_>) -> Result<(), Error> {
+        let (until, is_over) = (Instant::now() + LOOKING, self.is_over.clone());
+        let go_on = &mut || Instant::now() < until && !is_over.load(Ordering::Relaxed);
+        if let Some(candidates) = self.target.find_candidates(go_on) {
+            tell(Stored::Looked(candidates), Vec::new());
+        }
+        self.target.make_places()
     }
 
     /// Checks that a set whose length was not known does not become too long.

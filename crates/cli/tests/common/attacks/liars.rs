@@ -26,6 +26,8 @@ enum Lie {
     LacksAll,
     /// It reports that it is there, but never joins.
     Unready,
+    /// It acknowledges all that it hears. What it says over its control connection, it is told.
+    Acknowledges,
     /// It pretends to the other receivers that it repairs for the sender. It sends wrong bytes, and
     /// claims that the sender has sent far more.
     Relays,
@@ -42,12 +44,12 @@ struct Liar {
 
 impl Liar {
     /// Gets admitted and prepares. [`Liar::begin`] follows when all receivers are there.
-    fn admitted(address: &str) -> (Peer, UdpSocket, Value) {
+    fn admitted(address: &str, lie: Lie) -> (Peer, UdpSocket, Value) {
         let udp = udp_towards(address);
         let port = udp.local_addr().unwrap().port();
         let mut peer = Peer::hello(address, "liar", control::port(port));
         let welcome = peer.until("welcome");
-        peer.say(json!({"say": "prepared"}));
+        peer.say(json!({"say": "prepared", "may_have": lie == Lie::Acknowledges}));
         (peer, udp, welcome)
     }
 
@@ -108,7 +110,7 @@ fn speak(
     hears.join_multicast_v4(group.ip(), &ip).unwrap();
     let hears: UdpSocket = hears.into();
     let pause = Duration::from_millis(match lie {
-        Lie::LacksAll | Lie::Relays => 2,
+        Lie::LacksAll | Lie::Relays | Lie::Acknowledges => 2,
         _ => 20,
     });
     let own = header.source.0 as usize;
@@ -139,7 +141,12 @@ fn speak(
             if lie == Lie::Relays {
                 relay(udp, &header, start, (first, count), own);
             }
+            let here = match lie {
+                Lie::Acknowledges => first + heard.load(Ordering::Relaxed),
+                _ => first,
+            };
             let (limit, high) = match lie {
+                Lie::Acknowledges => (here + window, here),
                 Lie::Unready => (first, first),
                 Lie::Counts | Lie::Relays => (first + window, first),
                 Lie::LacksAll => (first + window, first + window),
@@ -147,8 +154,8 @@ fn speak(
             let feedback = Feedback {
                 group: GroupId(0),
                 sender: NodeId(0),
-                cum: first,
-                cum_subtree: first,
+                cum: here,
+                cum_subtree: here,
                 limit,
                 high,
                 received: if lie == Lie::Counts { count } else { 1 },
@@ -206,11 +213,15 @@ fn lied_to(
     lie: Lie,
     args: &[&str],
 ) -> (Run, Liar, Run) {
-    let source = dir.file("source", len);
+    let source = dir.path("source");
+    if !source.exists() {
+        dir.file("source", len);
+    }
     let fixed = ["--no-announce", "--min-receivers", "2"];
     let (send, address) = place.sender(&source, &[&fixed, args].concat());
-    let liar = place.on(3, || Liar::admitted(&address));
-    let good = place.receiver(&address, "good", &dir.path("copy"), &["--no-sync"]);
+    let liar = place.on(3, || Liar::admitted(&address, lie));
+    let copy = ["--no-sync", "--force"];
+    let good = place.receiver(&address, "good", &dir.path("copy"), &copy);
     (send, place.on(3, || Liar::begin(liar, lie)), good)
 }
 
@@ -296,4 +307,27 @@ pub fn who_lacks_everything(place: &impl Place) {
     assert_eq!(sent.result("liar")["state"], "dropped");
     assert!(sent.result("liar")["repairs"].as_u64() > Some(0), "unheard");
     same(&dir.path("source"), &dir.path("copy"));
+}
+
+/// What becomes of a transfer of a file that an honest receiver has, while another one says over
+/// its control connection what `tells` has it say: what the sender and the honest receiver print.
+pub fn compares(
+    place: &impl Place,
+    args: &[&str],
+    tells: impl FnOnce(&mut Peer),
+) -> (crate::common::End, crate::common::End) {
+    let dir = Scratch::new();
+    let source = dir.file("source", 12_000_000);
+    std::fs::copy(&source, dir.path("copy")).unwrap();
+    let time = source.metadata().unwrap().modified().unwrap();
+    let copy = std::fs::File::options().write(true).open(dir.path("copy"));
+    copy.unwrap().set_modified(time).unwrap();
+    let (send, mut liar, good) = lied_to(place, &dir, 0, Lie::Acknowledges, args);
+    tells(&mut liar.peer);
+    let good = good.end().expect(0);
+    let sent = send.end().expect(4);
+    liar.stop();
+    assert_eq!(sent.result("good")["state"], "verified");
+    same(&dir.path("source"), &dir.path("copy"));
+    (sent, good)
 }

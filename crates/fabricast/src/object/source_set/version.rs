@@ -1,4 +1,4 @@
-//! The state of a file that is sent, to find out whether it has changed.
+//! The state of a file, to find out whether it has changed.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::text::shown;
 
 /// The state of a file: at least one field differs after a change. The times are in seconds and
 /// nanoseconds.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Version {
     inode: (u64, u64),
     /// Length in bytes.

@@ -44,7 +44,8 @@ impl Tree {
                 _ => {}
             }
         }
-        if self.destination.deletes {
+        // What a file that was changed stood for may be among the rest.
+        if self.destination.deletes && self.changed.is_empty() {
             self.deleted = self.delete_surplus()?;
         }
         // What is flushed is open by then: its mode may let nobody open it.
@@ -53,7 +54,9 @@ impl Tree {
             let late = match self.entry(entry).kind {
                 Kind::Directory => true,
                 Kind::File(_) | Kind::Stream | Kind::Copy(_) => {
-                    self.is_unreadable(entry) && !self.failed.contains(&entry)
+                    self.is_unreadable(entry)
+                        && !self.failed.contains(&entry)
+                        && !self.remaining_files.contains_key(&entry)
                 }
                 _ => false,
             };

@@ -51,18 +51,14 @@ fn ids(listed: &[OsString]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Removes the partial files and the staged directories of a journal whose receiver runs no more,
-/// those of this user, and then the journal. `listed`: the names in the directory `root`. `top`: as
-/// in [`remove_partials`].
-fn remove(
-    mut journal: Journal,
-    root: &OwnedFd,
-    listed: &[OsString],
+/// Removes the partial files and the staged directories of the journal `id`, those of this user.
+/// `listed`: the names in the directory `root`. `top`: as in [`remove_partials`].
+pub(super) fn remove_unfinished(
+    (id, set): (&str, &Manifest),
+    (root, listed): (&OwnedFd, &[OsString]),
     top: Option<&OsStr>,
 ) -> io::Result<()> {
-    let set = journal.set();
-    let id = journal.id();
-    remove_partials(root, id, &set, top);
+    remove_partials(root, id, set, top);
     let mut result = Ok(());
     for name in listed.iter().filter(|name| is_partial(name, id)) {
         let there = sys::statat(root, &**name, AtFlags::SYMLINK_NOFOLLOW);
@@ -71,10 +67,21 @@ fn remove(
             result = Err(e.into());
         }
     }
-    if result.is_ok() {
-        journal.remove();
-    }
     result
+}
+
+/// Removes what [`remove_unfinished`] does of a journal whose receiver runs no more, and then the
+/// journal.
+fn remove(
+    mut journal: Journal,
+    root: &OwnedFd,
+    listed: &[OsString],
+    top: Option<&OsStr>,
+) -> io::Result<()> {
+    let set = journal.set();
+    remove_unfinished((journal.id(), &set), (root, listed), top)?;
+    journal.remove();
+    Ok(())
 }
 
 /// The sets that receivers of this user have begun in the directory `root`.

@@ -7,6 +7,8 @@
 //! before is staged: it has a hidden name until everything in it is complete and on the disk.
 
 mod beneath;
+mod candidate;
+mod comparing;
 mod disk;
 mod ending;
 mod file_systems;
@@ -21,6 +23,7 @@ mod places;
 mod ranges;
 mod read_back;
 mod received;
+mod remaining;
 mod replacing;
 mod resuming;
 mod staging;
@@ -40,6 +43,8 @@ use std::sync::Arc;
 
 use rustix::fs::{self as sys, Mode, OFlags};
 
+pub use self::candidate::Candidates;
+pub use self::comparing::{Compared, Comparer, Remaining};
 use self::file_systems::FileSystems;
 pub use self::folding::folded_names;
 use self::journal::Journal;
@@ -54,7 +59,7 @@ pub use self::surplus::DryRun;
 pub use self::unproven::{Metadata as FileMetadata, UnprovenFile};
 use super::manifest::{Entry, Kind, Manifest, TOP};
 use super::pack::Piece;
-use super::{LEN_MAX, absurd, give_way};
+use super::{LEN_MAX, Version, absurd, give_way};
 use crate::error::Error;
 use crate::text::shown;
 
@@ -122,6 +127,12 @@ impl Destination {
         (self.overwrite || self.received.is_some()) && self.deletes
     }
 
+    /// Whether a receiver that has stored no pack yet begins anew: what is in the place of the set
+    /// may be replaced, and may be the set.
+    fn starts_over(&self) -> bool {
+        self.overwrite && self.received.is_none() && !self.is_tame
+    }
+
     fn open(&self) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         sys::open(&self.root, flags, Mode::empty())
@@ -168,6 +179,12 @@ pub struct Tree {
     kept: KeptPacks,
     /// Files of an earlier run that have their names, and what of them the sender has announced.
     named: BTreeMap<u32, Ranges>,
+    /// Files that remain, and their states when they were compared.
+    remaining_files: BTreeMap<u32, Version>,
+    /// Bytes of these files.
+    present: u64,
+    /// Files that were to remain and were changed since.
+    changed: Vec<u32>,
     /// Whether files have their names that may not be on the disk.
     flushes_all: bool,
     /// Complete files that are not flushed yet.
@@ -246,6 +263,9 @@ impl Tree {
             before: Before::default(),
             kept: KeptPacks::new(),
             named: BTreeMap::new(),
+            remaining_files: BTreeMap::new(),
+            present: 0,
+            changed: Vec::new(),
             flushes_all: false,
             batch: Vec::new(),
             has_unflushed: false,
@@ -441,6 +461,22 @@ impl Tree {
         pieces: &[Piece],
         bytes: &mut &[u8],
     ) -> Result<(), Error> {
+        if self.remaining_files.contains_key(&file) {
+            let lens = pieces.iter().map(|piece| match piece {
+                Piece::Bytes { len, .. } => *len as usize,
+                Piece::Hole { .. } | Piece::Failed { .. } => 0,
+            });
+            *bytes = &bytes[lens.sum()..];
+            // The sender takes it for a file that this receiver lacks.
+            if pieces
+                .iter()
+                .any(|piece| matches!(piece, Piece::Failed { .. }))
+            {
+                self.forget_remaining(file);
+                self.failed.insert(file);
+            }
+            return Ok(());
+        }
         let given: u64 = pieces.iter().map(Piece::size).sum();
         let is_whole = given == self.len_if_any(file);
         if let [
@@ -612,15 +648,19 @@ impl Tree {
             true => self.set_metadata_in_place(file, &partial.file)?,
             false => self.set_metadata(file, self.readable_mode(file), &partial.file)?,
         }
+        self.note_done(file);
+        self.add_to_batch(partial)
+    }
+
+    /// Counts a file as one of which nothing more is to come.
+    fn note_done(&mut self, file: u32) {
         self.done[file as usize] = true;
         self.remaining -= 1;
-        self.add_to_batch(partial)
     }
 
     fn give_up(&mut self, file: u32) -> Result<(), Error> {
         if self.failed.insert(file) && !self.done[file as usize] {
-            self.done[file as usize] = true;
-            self.remaining -= 1;
+            self.note_done(file);
             self.named.remove(&file);
             let mut taken = self.kept_space.remove(&file).unwrap_or(0);
             if let Some(mut partial) = self.incomplete.remove(&file) {

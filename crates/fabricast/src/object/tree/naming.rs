@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self as sys, AtFlags, FileType, OFlags};
 use rustix::io::Errno;
 
+use super::candidate::TIME_STEP;
 use super::disk::{self, OWN};
 use super::partial::Partial;
 use super::ranges::Ranges;
@@ -16,8 +17,6 @@ use crate::error::Error;
 use crate::object::file_name::{partial_name, with_partial_name};
 use crate::object::manifest::Kind;
 
-/// Times of files are that exact at least, in seconds: the coarsest are those of FAT.
-const TIME_STEP: u64 = 2;
 /// Files of at least this many bytes get their disk space before they are written.
 const ALLOCATED: u64 = 1 << 20;
 

@@ -16,9 +16,10 @@ use rustix::io::Errno;
 
 use super::journal::{Journal, Record, is_own, journal_id, partial_name};
 use super::kept::{Kept, is_hole};
-use super::leftovers::remove_partials;
+use super::leftovers::{remove_partials, remove_unfinished};
 use super::partial::Partial;
 use super::ranges::Ranges;
+use super::surplus::names;
 use super::{Tree, absurd, beneath, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, Manifest};
@@ -91,6 +92,28 @@ impl Tree {
             }
         };
         if digest.finalize() != *set {
+            let _ = journal.clear();
+            return Ok(None);
+        }
+        // Of a set that is there already no pack was stored, and what is there is compared again.
+        if next.is_none() && self.destination.starts_over() {
+            let (mut set, top) = (Manifest::default(), self.destination.name.as_deref());
+            pages.iter().try_for_each(|page| set.add_page(page))?;
+            let listed = names(&self.root).unwrap_or_default();
+            let _ = remove_unfinished((journal.id(), &set), (&self.root, &listed), top);
+            let _ = journal.clear();
+            return Ok(None);
+        }
+        // Of a set that is there already no pack was stored, and what is there is compared again.
+        if next.is_none() && self.destination.starts_over() {
+            let mut set = Manifest::default();
+            pages.iter().try_for_each(|page| set.add_page(page))?;
+            remove_partials(
+                &self.root,
+                journal.id(),
+                &set,
+                self.destination.name.as_deref(),
+            );
             let _ = journal.clear();
             return Ok(None);
         }
@@ -257,8 +280,7 @@ impl Tree {
                     self.named.remove(&file);
                     let opened = self.beneath(file, OFlags::RDONLY)?;
                     self.set_metadata(file, self.readable_mode(file), &opened)?;
-                    self.done[file as usize] = true;
-                    self.remaining -= 1;
+                    self.note_done(file);
                     // Nobody knows whether it was flushed.
                     self.flushes_all = true;
                 }

@@ -3,6 +3,7 @@
 mod folding;
 mod power_cut;
 mod power_cut_replacing;
+mod present;
 mod received;
 pub mod recorder;
 mod resuming;

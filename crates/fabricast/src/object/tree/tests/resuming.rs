@@ -1,5 +1,6 @@
 //! Tests of sets that an earlier run has begun.
 
+use super::super::journal::Record;
 use super::*;
 use crate::object::HASH;
 use crate::object::pack::Pack;
