@@ -156,7 +156,8 @@ mod tests {
                 ),
                 r#"{"say":"refused","reason":"no \u001b[2J"}"#.into(),
                 r#"{"say":"start","group":{"ip":"239.1.2.3:7"},"root":{"ip":"10.0.0.1:9"},
-                    "chunk":1400,"window":64,"members":[0,1,2],"scheme":"auto","addresses":[],"compares":true}"#
+                    "chunk":1400,"window":64,"members":[0,1,2],"scheme":"auto","addresses":[],
+                    "compares":5000}"#
                     .into(),
                 r#"{"say":"join","slot":1,"epoch":2,"first":3,"receivers":4,"packs":5}"#.into(),
                 format!(

@@ -12,7 +12,7 @@ use std::thread;
 use fabricast::config::{Accept, Offer, Question, RecvOptions};
 use fabricast::error::{Error, exit};
 use fabricast::object::safe_name;
-use fabricast::text::{escaped, first_of, shown};
+use fabricast::text::{ToldPath, escaped, first_of, shown};
 use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
@@ -86,10 +86,25 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             if report.deleted > 0 {
                 out.say(&format!("{} files and directories deleted", report.deleted));
             }
-            if let Some(first) = report.failed.first() {
+            let is_sent = |failed: &&ToldPath| !report.changed.contains(failed);
+            let mut unsent = report.failed.iter().filter(is_sent);
+            if let Some(first) = unsent.next() {
                 out.complain(&format!(
                     "{} of the sender's files and directories are not here as a whole, such as {}",
-                    report.failed.len(),
+                    unsent.count() + 1,
+                    escaped(&first.path)
+                ));
+            }
+            if let Some(first) = report.changed.first() {
+                let what = "were changed here while the set came, or refused owner, permissions \
+                            or time";
+                let left = match report.leaves_surplus {
+                    true => "; nothing was deleted",
+                    false => "",
+                };
+                out.complain(&format!(
+                    "{} files that were here already {what}, such as {}{left}",
+                    report.changed.len(),
                     escaped(&first.path)
                 ));
             }

@@ -150,7 +150,7 @@ mod tests {
             members: (0..fabricast_proto::limits::MEMBERS_MAX as u32).collect(),
             scheme: "coroot(2)+aggregate(10)".into(),
             addresses: Vec::new(),
-            compares: false,
+            compares: None,
             late: false,
         };
         put_message(&mut out, &ToReceiver::Start(start.clone()));

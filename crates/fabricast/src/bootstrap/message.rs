@@ -188,9 +188,10 @@ pub struct Start {
     pub scheme: String,
     /// The members' addresses for datagrams if members repair for each other; otherwise empty.
     pub addresses: Vec<NodeAddress>,
-    /// Whether all members may have something of the set. Then each says [`ToSender::Looked`].
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub compares: bool,
+    /// If all members may have something of the set: how long each may compare a pack, in
+    /// milliseconds. Then each says [`ToSender::Looked`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compares: Option<u64>,
     /// Whether the transfer runs already. Then [`ToReceiver::Join`] follows when the receiver is
     /// ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -3,7 +3,7 @@
 use super::manifest::{Entry, Kind};
 
 /// Most ranges that a receiver tells the sender.
-pub const RANGES_MAX: usize = 4096;
+pub const CANDIDATE_RANGES_MAX: usize = 4096;
 
 /// Numbers of entries as ranges, in ascending order: where each begins, and where it ends. Only
 /// files with bytes count: what lies between two of them belongs to the range, whatever it is.
@@ -44,7 +44,8 @@ impl EntryRanges {
             end = *to;
             is_sound
         };
-        let is_sound = self.0.len() + more.len() <= RANGES_MAX && more.iter().all(follows);
+        let is_sound =
+            self.0.len() + more.len() <= CANDIDATE_RANGES_MAX && more.iter().all(follows);
         if is_sound {
             self.0.extend(more);
         }
@@ -149,8 +150,11 @@ mod tests {
             assert!(!all.append(bad), "{bad:?}");
         }
         assert!(all.append(&[(5, 6), (8, 9)]));
-        let many: Vec<(u32, u32)> = (5..).map(|n| (2 * n, 2 * n + 1)).take(RANGES_MAX).collect();
+        let many: Vec<(u32, u32)> = (5..)
+            .map(|n| (2 * n, 2 * n + 1))
+            .take(CANDIDATE_RANGES_MAX)
+            .collect();
         assert!(!all.append(&many) && all.append(&many[3..]));
-        assert_eq!(all.as_slice().len(), RANGES_MAX);
+        assert_eq!(all.as_slice().len(), CANDIDATE_RANGES_MAX);
     }
 }

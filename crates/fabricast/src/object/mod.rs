@@ -141,7 +141,7 @@ mod target;
 mod tree;
 pub use discard::Discard;
 pub use disk_space::{LEN_MAX, check_space, default_reserve};
-pub use entry_ranges::{EntryRanges, RANGES_MAX};
+pub use entry_ranges::{CANDIDATE_RANGES_MAX, EntryRanges};
 pub use file_name::{any_name, parent, safe_name};
 pub use pack_index::{PackIndex, PackRecord};
 pub use packer::{Packed, Packer};

@@ -200,10 +200,21 @@ impl Reading<'_> {
         (len > 0 && self.compared.has(file)) == self.compares
     }
 
+    /// Whether no other file shares a pack with a file of `len` bytes.
+    fn stands_alone(&self, len: u64) -> bool {
+        self.compares && len >= PIECE_MAX as u64
+    }
+
     fn files(&mut self) -> Option<()> {
         for (file, entry) in self.set.manifest().entries().iter().enumerate() {
             let number = file as u32;
             match entry.kind {
+                // If a long file differs, its neighbours need not come.
+                Kind::File(len) if self.has(number, len) && self.stands_alone(len) => {
+                    self.flush()?;
+                    self.file(number, len)?;
+                    self.flush()?;
+                }
                 Kind::File(len) if self.has(number, len) => self.file(number, len)?,
                 _ if self.set.is_closed(number) && !self.compares => {
                     self.start = (self.pieces.len(), self.end);
@@ -236,10 +247,14 @@ impl Reading<'_> {
             if !self.has(number, whole) {
                 continue;
             }
+            if number != file && self.stands_alone(whole) {
+                break;
+            }
             let rest = if pieces == 0 { whole - offset } else { whole };
             let here = rest.min((self.most - len).min(PIECE_MAX) as u64);
             (pieces, len) = (pieces + 1, len + here as usize);
-            if here < rest || len >= self.most || pieces >= PIECES_MAX {
+            let is_full = len >= self.most || pieces >= PIECES_MAX;
+            if here < rest || is_full || self.stands_alone(whole) {
                 break;
             }
         }

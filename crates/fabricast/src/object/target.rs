@@ -173,11 +173,20 @@ impl Target {
         }
     }
 
-    /// Paths of the files that were to remain and cannot be kept.
+    /// Paths of the files that were to remain and cannot be kept, and of what was to be made of
+    /// them.
     pub fn changed(&self) -> Vec<PathBuf> {
         match self {
             Target::Tree(tree) => tree.changed(),
             Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Vec::new(),
+        }
+    }
+
+    /// Whether nothing was deleted because of these.
+    pub fn leaves_surplus(&self) -> bool {
+        match self {
+            Target::Tree(tree) => tree.leaves_surplus(),
+            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => false,
         }
     }
 

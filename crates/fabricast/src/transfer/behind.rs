@@ -70,13 +70,18 @@ impl SenderSession<'_> {
     pub(super) fn leave_far_behind(&mut self, now: Instant) {
         let start = &self.plan.start;
         let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
+        // What a member has not compared, or lacks of that, says nothing of how fast it is.
+        let (sent, compares) = (self.packs.1, self.has_compared());
+        let placed = |member: &Member| match compares {
+            true => sent.saturating_sub(member.due),
+            false => member.placed,
+        };
         let members = self.admission.members.iter();
-        let fastest = members.filter(|m| m.in_group()).map(|m| m.placed).max();
+        let fastest = members.filter(|m| m.in_group()).map(placed).max();
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
             let is_behind = member.in_group()
-                && (fastest.is_some_and(|f| member.placed + far < f)
-                    || self.compares_slowly(member))
+                && fastest.is_some_and(|f| placed(member) + far < f)
                 && self.may_leave(member);
             let member = &mut self.admission.members[at];
             let since = match is_behind {
@@ -114,6 +119,11 @@ impl SenderSession<'_> {
             let (others, receivers) = match member.part {
                 Part::Whole => (half, 1),
                 _ => (Some(streamed), catch_up),
+            };
+            // Others that have compared what they have took no time for what comes again.
+            let others = match self.has_compared() {
+                true => others.map(|others| others.not_before(self.catch_up.last)),
+                false => others,
             };
             let reason = |others| trickles(member, self.options, now, others, receivers);
             if let Some(reason) = others.and_then(reason) {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::object::{Again, PackIndex, Repacker};
 use crate::waker::Waker;
@@ -86,6 +87,8 @@ pub struct CatchUp {
     sums: Vec<u64>,
     /// Bytes of the packs that were sent again.
     pub bytes: u64,
+    /// When the last one was sent again.
+    pub last: Option<Instant>,
 }
 
 impl CatchUp {
@@ -98,6 +101,7 @@ impl CatchUp {
             is_reading: false,
             sums: vec![0],
             bytes: 0,
+            last: None,
         }
     }
 

@@ -20,9 +20,6 @@ enum Stage {
     Fetching,
     /// It has said what it has of these packs, and gets more of them from receivers that serve.
     Asking,
-    /// It was there from the start, and compares what it has. What it lacks of that, it says when
-    /// all packs have been announced.
-    Comparing,
     /// It has said what it has of them, or was there from the start.
     Inside,
     /// It was inside, and was told of others that serve.
@@ -60,14 +57,12 @@ pub struct CatchingUp {
 }
 
 impl CatchingUp {
-    /// A receiver that is there from the start, and may compare what it has, or comes `late`. It
-    /// may have the manifest already.
-    pub fn new(late: bool, compares: bool, has_manifest: bool) -> CatchingUp {
+    /// A receiver that is there from the start, or comes `late`, and may have the manifest already.
+    pub fn new(late: bool, has_manifest: bool) -> CatchingUp {
         CatchingUp {
-            stage: match (late, compares) {
-                (true, _) => Stage::Outside,
-                (false, true) => Stage::Comparing,
-                (false, false) => Stage::Inside,
+            stage: match late {
+                true => Stage::Outside,
+                false => Stage::Inside,
             },
             packs: 0,
             has_joined: false,
@@ -96,10 +91,7 @@ impl CatchingUp {
         if self.stage == Stage::Inside && self.has_joined {
             self.stage = Stage::Told;
         }
-        let may = !matches!(
-            self.stage,
-            Stage::Outside | Stage::Comparing | Stage::Inside
-        );
+        let may = !matches!(self.stage, Stage::Outside | Stage::Inside);
         may && self.told <= ToReceiver::PEERS_TIMES
     }
 
@@ -113,18 +105,8 @@ impl CatchingUp {
         self.stage == Stage::Inside
     }
 
-    /// Whether the receiver compares what it has, and has still to say what it lacks of that.
-    pub fn compares(&self) -> bool {
-        self.stage == Stage::Comparing
-    }
-
-    /// Notes that all packs were compared, those from number `first` on, and says which of them the
-    /// receiver has. It says nothing if there were none.
-    pub fn compared(&mut self, table: &PackTable, first: Option<u32>) -> Vec<ToSender> {
-        self.stage = Stage::Inside;
-        let Some(first) = first else {
-            return Vec::new();
-        };
+    /// All packs were compared, those from number `first` on: says which of them the receiver has.
+    pub fn compared(&self, table: &PackTable, first: u32) -> Vec<ToSender> {
         let runs = table.runs(table.len() as u32).into_iter();
         let runs = runs.map(|(from, to)| (from.max(first), to));
         self.has(&runs.filter(|run| run.0 < run.1).collect::<Vec<_>>(), false)
@@ -281,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_receiver_lists_fetches_the_manifest_and_says_what_it_has() {
-        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, false, false));
+        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, false));
         assert!(late.is_outside() && late.next(&mut table, false, false).unwrap().is_none());
         assert!(table.join(5));
         late.join(5);
@@ -324,7 +306,7 @@ mod tests {
 
     #[test]
     fn one_with_peers_says_at_last_that_there_is_no_more() {
-        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, false, true));
+        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, true));
         assert!(table.join(3) && !late.told(), "it is outside");
         late.join(3);
         assert!(late.told());
@@ -373,31 +355,22 @@ mod tests {
 
     #[test]
     fn one_that_is_there_from_the_start_is_told_of_nobody() {
-        assert!(!CatchingUp::new(false, false, false).told());
+        assert!(!CatchingUp::new(false, false).told());
     }
 
-    /// It declines what comes again until it has said what it has of the packs that it compared.
     #[test]
-    fn one_that_compares_says_at_last_what_it_has_of_that() {
-        for first in [None, Some(2)] {
-            let (mut table, mut member) =
-                (PackTable::default(), CatchingUp::new(false, true, true));
-            records(0..6)
-                .into_iter()
-                .for_each(|record| _ = table.push(record));
-            table.set(3, InTable::Lacking);
-            assert!(member.compares() && !member.is_inside());
-            assert!(member.next(&mut table, false, false).unwrap().is_none());
-            let has = ToSender::Has {
-                runs: vec![(2, 3), (4, 6)],
-                more: false,
-                told: 0,
-            };
-            let said = member.compared(&table, first);
-            assert_eq!(said, first.map(|_| has).into_iter().collect::<Vec<_>>());
-            assert!(member.is_inside() && !member.compares());
-            assert!(!CatchingUp::new(false, true, true).told());
-        }
+    fn one_that_has_compared_says_what_it_has_of_that() {
+        let (mut table, member) = (PackTable::default(), CatchingUp::new(false, true));
+        records(0..6)
+            .into_iter()
+            .for_each(|record| _ = table.push(record));
+        table.set(3, InTable::Lacking);
+        let has = ToSender::Has {
+            runs: vec![(2, 3), (4, 6)],
+            more: false,
+            told: 0,
+        };
+        assert_eq!(member.compared(&table, 2), [has]);
     }
 
     #[test]
@@ -414,7 +387,7 @@ mod tests {
         let late = CatchingUp {
             packs,
             told: 3,
-            ..CatchingUp::new(true, false, true)
+            ..CatchingUp::new(true, true)
         };
         let said = late.has(&table.runs(packs), false);
         let lens: Vec<(usize, bool, u32)> = said

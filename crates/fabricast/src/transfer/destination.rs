@@ -219,23 +219,17 @@ pub fn prepare(
     Ok((target, kept, path))
 }
 
-/// Whether something of the set may be in its place: what is at `path` may be replaced. A receiver
-/// that goes on with what an earlier run has `kept` has that instead. A sender that was `found` by
-/// its announcement may be anybody. It could offer sets to find out which files a receiver has, so
-/// such a receiver looks at none; a follower has named its feed.
-pub fn may_have(
-    options: &RecvOptions,
-    target: &Target,
-    found: bool,
-    (kept, path): (&Kept, &Path),
-) -> bool {
-    let may_replace = options.overwrite || options.received.is_some();
+/// Whether something of the set may be in its place at `path`, and may be compared. A receiver that
+/// goes on with what an earlier run has `kept` has that instead.
+pub fn may_have(target: &Target, kept: &Kept, path: &Path) -> bool {
     let holds_something = || match path.read_dir() {
         Ok(mut names) => names.next().is_some(),
         Err(_) => path.symlink_metadata().is_ok(),
     };
-    let is_fresh = matches!(target, Target::Tree(_)) && kept.is_empty();
-    may_replace && is_fresh && !found && holds_something()
+    let Target::Tree(tree) = target else {
+        return false;
+    };
+    tree.may_compare() && kept.is_empty() && holds_something()
 }
 
 #[cfg(test)]

@@ -515,7 +515,7 @@ pub struct RecvReport {
     #[serde(serialize_with = "text::told")]
     pub path: PathBuf,
     /// [`State::Verified`]; [`State::Received`] if the file has gone to a stream;
-    /// [`State::Refused`] after a dry run.
+    /// [`State::Refused`] after a dry run; [`State::Failed`] if files were changed here.
     pub state: State,
     /// Length of the file in bytes.
     pub len: u64,
@@ -526,8 +526,16 @@ pub struct RecvReport {
     pub deleted: u64,
     /// Number of devices and FIFOs that were not made.
     pub special: u64,
-    /// Files that the sender could not read: everything else is here.
+    /// Files that are not here as the sender has them: everything else is here. The sender could
+    /// not read them, or they are among `changed`.
     pub failed: Vec<ToldPath>,
+    /// Files that were here already, and were changed here while the set came, or refused owner,
+    /// permissions or time; and what was to be made of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<ToldPath>,
+    /// Whether nothing was deleted because of `changed`.
+    #[serde(skip)]
+    pub leaves_surplus: bool,
     /// The entries that were received, under the sender's names. Empty for what has gone to a
     /// stream, for what was not stored, and by P3's protocol, which has no manifest.
     #[serde(skip)]

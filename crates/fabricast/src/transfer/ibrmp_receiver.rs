@@ -97,6 +97,8 @@ pub fn run(
         special: 0,
         manifest: Manifest::default(),
         root: session.files.root().to_hex().to_string(),
+        changed: Vec::new(),
+        leaves_surplus: false,
         failed: session
             .failed
             .iter()

@@ -524,7 +524,7 @@ pub fn open(
         members: [NodeId(0)].into_iter().chain(nodes).map(|n| n.0).collect(),
         scheme: ibrmp::NAME.into(),
         addresses: Vec::new(),
-        compares: false,
+        compares: None,
         late: false,
     };
     super::plan::check_length(&start)?;

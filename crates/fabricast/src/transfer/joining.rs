@@ -92,7 +92,7 @@ pub fn join(
     };
     let (target, kept, path) =
         destination::prepare(options, &welcome, found.is_some(), &mut go_on)?;
-    let may_have = destination::may_have(options, &target, found.is_some(), (&kept, &path));
+    let may_have = destination::may_have(&target, &kept, &path);
     if !kept.is_empty() {
         tell(RecvEvent::Resumed { bytes: kept.bytes });
     }
@@ -107,7 +107,7 @@ pub fn join(
         path: path.clone(),
     });
     match wait(control, options, deadline, None, "start the transfer")? {
-        ToReceiver::Start(start) if start.compares && !may_have => Err(strange()),
+        ToReceiver::Start(start) if start.compares.is_some() && !may_have => Err(strange()),
         ToReceiver::Start(start) => Ok(Joined {
             net,
             target,

@@ -186,7 +186,7 @@ impl Admission<'_> {
         (member.since, member.heard) = (now, now);
         let start = Start {
             members: vec![0, node.0],
-            compares: false,
+            compares: None,
             late: true,
             ..plan.start.clone()
         };
@@ -371,7 +371,9 @@ impl SenderSession<'_> {
     fn again(&mut self, number: u32, again: Again) -> Result<(), Error> {
         let Again { pack, lost } = again;
         for (file, reason) in lost {
-            let text = format!("receivers that were late or demoted do not get all: {reason}");
+            let text = format!(
+                "receivers that were late or demoted, or had other files, do not get all: {reason}"
+            );
             (self.tell)(SendEvent::Notice { text });
             self.lost_files.insert(file, reason);
         }
@@ -387,7 +389,8 @@ impl SenderSession<'_> {
         let record = PackRecord::of(&pack);
         let announced = ToReceiver::Pack(Announced::new(&record, Some(number)));
         self.catch_up.bytes += u64::from(record.len);
-        self.announce(&announced, Memory::new(pack.bytes))
+        self.catch_up.last = Some(Instant::now());
+        self.announce(&announced, Memory::new(pack.bytes)).map(drop)
     }
 
     /// Gives up the receivers that can get no file at all any more.

@@ -7,6 +7,7 @@ use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::admission::Admission;
 use super::receiver_table::Member;
+use super::sender_comparing::time_for_a_pack;
 use super::{ADDRESS, ALL, ROOT, SendDriver};
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};
@@ -83,7 +84,7 @@ pub fn open(
             .collect(),
         scheme: options.scheme.clone(),
         addresses,
-        compares,
+        compares: compares.then(|| time_for_a_pack(options.patience).as_millis() as u64),
         late: false,
     };
     check_length(&start)?;
@@ -208,7 +209,7 @@ mod tests {
             members: vec![u32::MAX; receivers + 1],
             scheme: "tree(4294967295)+aggregate(4294967295)+piggyback+crc32c".into(),
             addresses: vec![address.into(); addresses],
-            compares: false,
+            compares: None,
             late: false,
         }
     }

@@ -2,26 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabricast_proto::Command;
 
-use super::comparing::UNANSWERED_MAX;
+use super::events::RecvEvent;
 use super::incoming::Incoming;
 use super::pack_table::Pack;
 use super::receiver_errors::{refused, strange_packs};
 use super::receiver_packs::{POSTED_MAX, Posted};
 use super::receiver_session::ReceiverSession;
+use super::sender_comparing::{AHEAD_MAX, COMPARING_MAX};
 use super::{ALL, ROOT};
-use crate::bootstrap::message::{Announced, ToSender};
+use crate::bootstrap::message::{Announced, Need, ToSender};
 use crate::error::Error;
 use crate::object::pack::Header;
 use crate::object::{Candidates, Comparer, PackRecord};
 use crate::text::shown;
 
 /// How far a receiver is with comparing what it has.
-#[derive(Default)]
 pub struct ReceiverComparing {
+    /// How long a pack may be compared.
+    limit: Duration,
     /// Compares packs, once the receiver has looked.
     comparer: Option<Comparer>,
     /// Number of the first pack that is compared, once there is one.
@@ -30,8 +32,23 @@ pub struct ReceiverComparing {
     unanswered: usize,
     /// Number of the pack that is compared next. Headers arrive in any order.
     next: u32,
-    /// Headers that have arrived before that of the next pack; `None`: it is not what was announced.
+    /// Headers that have arrived and wait for that of the next pack. `None`: what has arrived is
+    /// not what was announced.
     early: BTreeMap<u32, Option<Header>>,
+}
+
+impl ReceiverComparing {
+    /// A receiver that compares each pack for so many milliseconds, as the sender says.
+    pub fn new(limit_ms: u64) -> ReceiverComparing {
+        ReceiverComparing {
+            limit: Duration::from_millis(limit_ms).min(COMPARING_MAX),
+            comparer: None,
+            first: None,
+            unanswered: 0,
+            next: 0,
+            early: BTreeMap::new(),
+        }
+    }
 }
 
 impl ReceiverSession<'_> {
@@ -61,7 +78,7 @@ impl ReceiverSession<'_> {
             (comparing.first, comparing.next) = (Some(number), number);
         }
         comparing.unanswered += 1;
-        if comparing.unanswered > UNANSWERED_MAX {
+        if comparing.unanswered > AHEAD_MAX {
             return Err(absurd());
         }
         let header = Incoming::new(record.header as usize, &self.store);
@@ -76,8 +93,7 @@ impl ReceiverSession<'_> {
         Ok(())
     }
 
-    /// Has a pack compared whose header has arrived. One whose header is not what was announced
-    /// comes again as a whole.
+    /// Has a pack compared whose header has arrived.
     pub(super) fn header_arrived(
         &mut self,
         number: u32,
@@ -96,7 +112,19 @@ impl ReceiverSession<'_> {
             false => None,
         };
         comparing.early.insert(number, header);
-        while let Some(header) = comparing.early.remove(&comparing.next) {
+        self.compare_next()
+    }
+
+    /// Has the next packs compared whose headers are here. A header that is not what was announced
+    /// is requested again.
+    fn compare_next(&mut self) -> Result<(), Error> {
+        while let Some(comparing) = &mut self.comparing
+            && let Some(header) = comparing.early.get_mut(&comparing.next)
+        {
+            let Some(header) = header.take() else {
+                return self.ask_for_header();
+            };
+            comparing.early.remove(&comparing.next);
             match &mut comparing.comparer {
                 Some(comparer) => comparer.compare(comparing.next, header),
                 // The sender has not waited for the candidates.
@@ -107,13 +135,53 @@ impl ReceiverSession<'_> {
         Ok(())
     }
 
-    /// Says what it may have.
-    pub(super) fn looked(&mut self, candidates: Candidates) -> Result<(), Error> {
+    /// Requests the header of the pack that is compared next, unless other answers are awaited.
+    fn ask_for_header(&mut self) -> Result<(), Error> {
+        let Some(number) = self.comparing.as_ref().map(|comparing| comparing.next) else {
+            return Ok(());
+        };
+        if self.asked_header.is_some() || self.repair.is_some() {
+            return Ok(());
+        }
+        let (record, _) = self.packs.get(number).ok_or_else(strange_packs)?;
+        self.asked_header = Some((number, record));
+        self.say(&ToSender::Need(Need {
+            pack: number,
+            hash: blake3::Hash::from(record.hash).to_hex().to_string(),
+            ..Need::default()
+        }))
+    }
+
+    /// Takes a header that was requested.
+    pub(super) fn header_mended(
+        &mut self,
+        (number, record): (u32, PackRecord),
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        self.progress.0 = Instant::now();
+        self.statistics.mended_bytes += bytes.len() as u64;
+        if *blake3::hash(bytes).as_bytes() != record.hash {
+            return Err(Error::Integrity(
+                "the header of a pack is not what the sender promised".into(),
+            ));
+        }
+        self.header_arrived(number, &record, bytes)?;
+        self.ask()
+    }
+
+    /// Says what it may have. `is_cut`: whether there was no time to look at all files.
+    pub(super) fn looked(&mut self, candidates: Candidates, is_cut: bool) -> Result<(), Error> {
         let ranges = candidates.ranges();
+        if is_cut {
+            let text = "looking at the files that are here took too long: the rest of them comes \
+                        again";
+            (self.tell)(RecvEvent::Notice { text: text.into() });
+        }
         let Some(comparing) = &mut self.comparing else {
             return Ok(()); // it was demoted
         };
-        comparing.comparer = Some(Comparer::start(candidates, self.waker.clone()));
+        let (limit, serves, waker) = (comparing.limit, self.options.serve, self.waker.clone());
+        comparing.comparer = Some(Comparer::start(candidates, limit, serves, waker));
         let all = ranges.as_slice();
         let last = all.len().saturating_sub(1) / ToSender::RUNS_MAX;
         for n in 0..=last {
@@ -129,10 +197,17 @@ impl ReceiverSession<'_> {
     /// Takes what was compared, and answers. When all packs were announced and compared, says which
     /// of them are here.
     pub(super) fn take_compared(&mut self) -> Result<(), Error> {
+        self.compare_next()?;
         while let Some(comparing) = &mut self.comparing
-            && let Some(compared) = comparing.comparer.as_mut().and_then(Comparer::take)
+            && let Some(comparer) = &mut comparing.comparer
+            && let Some(compared) = comparer.take()?
         {
             comparing.unanswered -= 1;
+            if compared.gave_up {
+                let text = "comparing the files that are here took too long: the rest of them \
+                            comes again";
+                (self.tell)(RecvEvent::Notice { text: text.into() });
+            }
             let here = compared.here.iter();
             here.for_each(|(pack, _)| self.packs.set(*pack, Pack::Here));
             let proven = compared.here.len();
@@ -152,7 +227,10 @@ impl ReceiverSession<'_> {
         }
         let first = comparing.first;
         self.leave_comparison();
-        let said = self.catching_up.compared(&self.packs, first);
+        let said = match first {
+            Some(first) => self.catching_up.compared(&self.packs, first),
+            None => Vec::new(),
+        };
         said.iter().try_for_each(|has| self.say(has))
     }
 
@@ -173,6 +251,11 @@ impl ReceiverSession<'_> {
         }
     }
 
+    /// Whether it has said what it has, so that it gets what it lacks.
+    pub(super) fn is_inside(&self) -> bool {
+        self.catching_up.is_inside() && self.comparing.is_none()
+    }
+
     /// Whether packs are being compared.
     pub(super) fn is_comparing(&self) -> bool {
         let comparer = self.comparing.as_ref().and_then(|c| c.comparer.as_ref());
@@ -180,13 +263,18 @@ impl ReceiverSession<'_> {
     }
 }
 
-/// What the sender is told of files that were to remain and cannot be kept.
-pub fn changed(files: &[PathBuf]) -> String {
+/// What the sender is told of files that were to remain and cannot be kept. `leaves_surplus`:
+/// whether nothing was deleted because of them.
+pub fn changed(files: &[PathBuf], leaves_surplus: bool) -> String {
     let first = files.first().map(|file| shown(file).to_string());
     format!(
         "it had {} files already that were changed there while the set came, or refused owner, \
-         permissions or time, such as {}",
+         permissions or time, such as {}{}",
         files.len(),
-        first.unwrap_or_default()
+        first.unwrap_or_default(),
+        match leaves_surplus {
+            true => "; nothing was deleted there",
+            false => "",
+        }
     )
 }

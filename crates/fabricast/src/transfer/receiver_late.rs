@@ -94,7 +94,7 @@ impl ReceiverSession<'_> {
     /// Goes on with joining.
     pub(super) fn catch_up(&mut self) -> Result<(), Error> {
         self.take_from_peers()?;
-        let is_repairing = self.repair.is_some();
+        let is_repairing = self.repair.is_some() || self.asked_header.is_some();
         let has_peers = self.peers.as_ref().is_some_and(|peers| !peers.is_done());
         let next = self
             .catching_up

@@ -84,7 +84,7 @@ impl ReceiverSession<'_> {
     fn is_wanted(&mut self, number: u32) -> bool {
         let entry = self.packs.get(number);
         let is_lacking = entry.is_some_and(|(_, pack)| pack == pack_table::Pack::Lacking);
-        self.catching_up.is_inside() && is_lacking
+        self.is_inside() && is_lacking
     }
 
     /// Gives a pack that has arrived to the thread that stores it.
@@ -138,7 +138,7 @@ impl ReceiverSession<'_> {
                 Stored::Proven => {
                     self.are_proven(1);
                 }
-                Stored::Looked(candidates) => self.looked(candidates)?,
+                Stored::Looked { candidates, is_cut } => self.looked(candidates, is_cut)?,
                 Stored::Remain(present) => self.statistics.present_bytes = present,
                 Stored::Pack(number) => {
                     self.packs.set(number, pack_table::Pack::Here);

@@ -11,10 +11,11 @@ use crate::error::Error;
 use crate::transport::Transport;
 
 impl ReceiverSession<'_> {
-    /// Requests what is damaged, or stores the pack if everything is proven. The answer to a list
-    /// comes first.
+    /// Requests what is damaged, or stores the pack if everything is proven. The answer to a list,
+    /// or to the request for a header, comes first.
     pub(super) fn ask(&mut self) -> Result<(), Error> {
         while !self.catching_up.lists()
+            && self.asked_header.is_none()
             && let Some(repair) = &mut self.repair
         {
             if repair.is_done() {

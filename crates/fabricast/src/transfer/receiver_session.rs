@@ -28,8 +28,8 @@ use crate::bootstrap::{Control, Heard};
 use crate::config::RecvOptions;
 use crate::error::{Error, exit};
 use crate::net::Clock;
-use crate::object::Kept;
 use crate::object::manifest::Manifest;
+use crate::object::{Kept, PackRecord};
 use crate::text::ToldPath;
 use crate::transport::{GroupAddress, Transport};
 use crate::waker::Waker;
@@ -94,6 +94,9 @@ pub struct ReceiverSession<'a> {
     pub(super) waker: Waker,
     /// The damaged pack that is repaired.
     pub(super) repair: Option<BlockRepair>,
+    /// The pack whose header was requested again, since its files are compared. The answer comes
+    /// before all others.
+    pub(super) asked_header: Option<(u32, PackRecord)>,
     pub(super) unanswered: Unanswered,
     node: NodeId,
     phase: Phase,
@@ -105,8 +108,12 @@ pub struct ReceiverSession<'a> {
     deleted: u64,
     /// Number of devices and FIFOs that were not made.
     special: u64,
-    /// Files that the sender could not read.
+    /// Files that the sender could not read, or that were to remain and were changed.
     failed: Vec<PathBuf>,
+    /// The latter.
+    changed: Vec<PathBuf>,
+    /// Whether nothing was deleted because of these.
+    leaves_surplus: bool,
     pub(super) statistics: ReceiverStatistics,
     /// When data last arrived, and how many packets had arrived by then.
     pub(super) progress: (Instant, u64),
@@ -160,7 +167,7 @@ impl<'a> ReceiverSession<'a> {
         let headers = options.serve.then(Arc::<StoredHeaders>::default);
         let storing = Storing::start(
             (target, &kept, headers.clone()),
-            (&welcome, start.compares),
+            (&welcome, start.compares.is_some()),
             limits,
             damage,
             store.clone(),
@@ -187,8 +194,8 @@ impl<'a> ReceiverSession<'a> {
             packs: PackTable::default(),
             proven: 0,
             proven_told: 0,
-            comparing: start.compares.then(ReceiverComparing::default),
-            catching_up: CatchingUp::new(start.late, start.compares, !kept.is_empty()),
+            comparing: start.compares.map(ReceiverComparing::new),
+            catching_up: CatchingUp::new(start.late, !kept.is_empty()),
             kept,
             payload_size,
             group: (start.group, false),
@@ -198,6 +205,7 @@ impl<'a> ReceiverSession<'a> {
             is_found,
             waker: waker.clone(),
             repair: None,
+            asked_header: None,
             unanswered: Unanswered::default(),
             node: NodeId(welcome.node),
             phase: Phase::Receiving,
@@ -206,6 +214,8 @@ impl<'a> ReceiverSession<'a> {
             deleted: 0,
             special: 0,
             failed: Vec::new(),
+            changed: Vec::new(),
+            leaves_surplus: false,
             statistics: ReceiverStatistics::default(),
             progress: (now, 0),
             worked: now,
@@ -314,8 +324,7 @@ impl<'a> ReceiverSession<'a> {
 
     /// Whether every byte of every pack has arrived, and the sender knows that none is lacking.
     fn is_whole(&self) -> bool {
-        let is_inside = self.catching_up.is_inside();
-        self.end.is_some() && is_inside && self.posted.is_empty() && self.packs.is_whole()
+        self.end.is_some() && self.is_inside() && self.posted.is_empty() && self.packs.is_whole()
     }
 
     fn noticed(&mut self, event: Event) -> Result<(), Error> {
@@ -348,9 +357,7 @@ impl<'a> ReceiverSession<'a> {
                 self.join(join)?;
             }
             Heard::Message(ToReceiver::Peers { peers }) => self.told_peers(&peers)?,
-            Heard::Message(ToReceiver::Demoted)
-                if self.catching_up.is_inside() || self.catching_up.compares() =>
-            {
+            Heard::Message(ToReceiver::Demoted) if self.catching_up.is_inside() => {
                 self.leave_group()?;
             }
             Heard::Message(ToReceiver::End { packs, key })
@@ -371,7 +378,10 @@ impl<'a> ReceiverSession<'a> {
             }
             Heard::Message(ToReceiver::Bye) if safe => return Ok(self.may_leave()),
             Heard::Bulk(bytes) if self.catching_up.lists() => self.listed(&bytes)?,
-            Heard::Bulk(bytes) => self.mend(&bytes)?,
+            Heard::Bulk(bytes) => match self.asked_header.take() {
+                Some(asked) => self.header_mended(asked, &bytes)?,
+                None => self.mend(&bytes)?,
+            },
             Heard::Frame(_) => return Err(strange()),
             // The set is safe, whether the sender has learned that or not. A sender that removes
             // this receiver now may have found that its proof is wrong.
@@ -414,6 +424,7 @@ impl<'a> ReceiverSession<'a> {
         self.stored()?;
         match self.phase {
             Phase::Receiving => {
+                self.take_compared()?;
                 if self.is_whole() && !self.is_here {
                     self.is_here = true;
                     (self.tell)(RecvEvent::Storing);
@@ -421,7 +432,6 @@ impl<'a> ReceiverSession<'a> {
                     let done = self.packs.bytes() + self.copied;
                     self.say(&ToSender::Working { done })?;
                 }
-                self.take_compared()?;
                 self.catch_up()?;
                 self.tell_proven()?;
                 if let Some(key) = self.end
@@ -457,7 +467,8 @@ impl<'a> ReceiverSession<'a> {
 
     /// Tells the sender that the set is stored.
     pub(super) fn safe(&mut self, finished: Finished) {
-        self.failed = finished.failed;
+        (self.failed, self.changed) = (finished.failed, finished.changed);
+        self.leaves_surplus = finished.leaves_surplus;
         self.statistics.present_bytes = finished.present;
         self.len = Some(finished.len);
         (self.deleted, self.special) = (finished.deleted, finished.special);
@@ -469,8 +480,9 @@ impl<'a> ReceiverSession<'a> {
         match self.lost {
             Some(_) => self.dismissed = true,
             // The sender's proof does not hold without these files.
-            None if !finished.changed.is_empty() => {
-                let (code, reason) = (exit::SOURCE_CHANGED, changed(&finished.changed));
+            None if !self.changed.is_empty() => {
+                let reason = changed(&self.changed, self.leaves_surplus);
+                let code = exit::SOURCE_CHANGED;
                 _ = self.control.say(&ToSender::Failed { code, reason });
                 self.dismissed = true;
             }
@@ -552,6 +564,7 @@ impl<'a> ReceiverSession<'a> {
             Phase::Receiving | Phase::Storing => Manifest::default(),
         };
         self.count();
+        let told = |paths: &[PathBuf]| paths.iter().map(|path| ToldPath::from(&**path)).collect();
         RecvReport {
             messages: None,
             path: self.path.clone(),
@@ -559,6 +572,7 @@ impl<'a> ReceiverSession<'a> {
                 _ if self.is_dry_run_over => State::Refused,
                 Some(_) => State::Received,
                 None if self.options.discard => State::Received,
+                None if !self.changed.is_empty() => State::Failed,
                 None => State::Verified,
             },
             len: self.len.unwrap_or(0),
@@ -566,11 +580,9 @@ impl<'a> ReceiverSession<'a> {
             deleted: self.deleted,
             manifest,
             special: self.special,
-            failed: self
-                .failed
-                .iter()
-                .map(|path| ToldPath::from(&**path))
-                .collect(),
+            failed: told(&self.failed),
+            changed: told(&self.changed),
+            leaves_surplus: self.leaves_surplus,
             seconds: self.seconds,
             statistics: self.statistics,
         }

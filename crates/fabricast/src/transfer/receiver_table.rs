@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{NodeId, PathState};
 
 use super::catch_up::Lacks;
-use super::comparing::MemberComparing;
 use super::events::{Part, ReceiverReport, State};
+use super::sender_comparing::MemberComparing;
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
 use crate::transport::NodeAddress;
@@ -228,6 +228,8 @@ pub struct Member {
     pub unproven: Option<Instant>,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
+    /// How many of these it has not placed.
+    pub due: u64,
     /// Since when it has been far behind the fastest receiver.
     pub behind: Option<Instant>,
     /// Whether the others have gone on without it because it was slower than they were.
@@ -274,6 +276,7 @@ impl Member {
             proven: 0,
             unproven: None,
             sent: 0,
+            due: 0,
             behind: None,
             left_behind: false,
             knows_end: false,

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
+use fabricast_proto::OpId;
+
 use super::ALL;
-use super::comparing::ComparingPhase;
 use super::events::{FileFailure, SendEvent};
+use super::sender_comparing::ComparingPhase;
 use super::sender_session::{Phase, SenderSession};
 use super::slow::OthersDone;
 use crate::bootstrap::message::{Announced, ToReceiver};
@@ -75,17 +77,20 @@ impl SenderSession<'_> {
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
         let record = self.number(&pack);
         let announced = ToReceiver::Pack(Announced::new(&record, None));
-        self.announce(&announced, Memory::new(pack.bytes))
+        self.announce(&announced, Memory::new(pack.bytes)).map(drop)
     }
 
     /// Announces a pack whose files all members may have, and broadcasts its header alone.
     fn compare(&mut self, pack: Pack) -> Result<(), Error> {
         let record = self.number(&pack);
-        self.note_comparison(self.packs.0 - 1, pack.payload().len() as u64);
+        let number = self.packs.0 - 1;
+        self.note_comparison(number, pack.payload().len() as u64);
         let header = pack.bytes[..pack.header].to_vec();
         self.packer.give_back(pack.bytes);
         let announced = ToReceiver::Compare(Announced::new(&record, None));
-        self.announce(&announced, Memory::new(header))
+        let op = self.announce(&announced, Memory::new(header))?;
+        self.headers.push((op, number));
+        Ok(())
     }
 
     /// Gives a pack the next number. Returns what is announced of it.
@@ -98,8 +103,8 @@ impl SenderSession<'_> {
         record
     }
 
-    /// Announces a pack to the members of the group, and broadcasts it.
-    pub(super) fn announce(&mut self, pack: &ToReceiver, memory: Memory) -> Result<(), Error> {
+    /// Announces a pack to the members of the group, and broadcasts it. Returns the operation.
+    pub(super) fn announce(&mut self, pack: &ToReceiver, memory: Memory) -> Result<OpId, Error> {
         self.admission.say_group(pack);
         let len = memory.len();
         for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
@@ -111,7 +116,7 @@ impl SenderSession<'_> {
         match self.driver.lend(self.clock.now(), ALL, memory, true) {
             Ok(op) => {
                 self.under_way.push(op);
-                Ok(())
+                Ok(op)
             }
             Err((refused, _)) => Err(Error::Usage(format!("this cannot be sent: {refused}"))),
         }

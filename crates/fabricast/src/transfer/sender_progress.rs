@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, NodeId};
 
-use super::comparing::uncompared;
 use super::events::{Part, SendEvent, SendReport, Traffic};
 use super::plan::Plan;
 use super::rate_share::Outgoing;
+use super::sender_comparing::uncompared;
 use super::sender_session::{Phase, SenderSession};
 use super::telling::Sent;
 use super::{ALL, SendDriver};
@@ -45,6 +45,7 @@ impl SenderSession<'_> {
                             self.packs.1.saturating_sub(lacking)
                         }
                     };
+                    m.due = due;
                     m.placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
                     m.waited = status.waited;
                     if self.total.is_some() && m.is_served() && due == 0 {

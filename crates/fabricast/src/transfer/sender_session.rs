@@ -8,12 +8,12 @@ use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::Admission;
 use super::catch_up::CatchUp;
-use super::comparing::{ComparingPhase, MemberComparing};
 use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::offers::Offers;
 use super::plan::Plan;
 use super::rate_share::TransferShare;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
+use super::sender_comparing::{ComparingPhase, MemberComparing};
 use super::slow::{OthersDone, eviction, too_slow};
 use super::{ALL, SendDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{ToReceiver, ToSender};
@@ -67,6 +67,8 @@ pub struct SenderSession<'a> {
     pub(super) packs: (u32, u64),
     /// How far comparing is.
     pub(super) comparison: ComparingPhase,
+    /// Operations that broadcast the header of a pack alone, and the numbers of these packs.
+    pub(super) headers: Vec<(OpId, u32)>,
     /// Whether all packs have been read.
     pub(super) is_read: bool,
     /// Packs that are sent again.
@@ -107,7 +109,7 @@ impl<'a> SenderSession<'a> {
         tell: &'a mut dyn FnMut(SendEvent),
     ) -> SenderSession<'a> {
         let now = admission.start(&plan, tell);
-        let (packer, comparison) = match plan.start.compares {
+        let (packer, comparison) = match plan.start.compares.is_some() {
             true => {
                 let members = admission.members.iter_mut();
                 members.for_each(|m| m.comparing = Some(MemberComparing::default()));
@@ -124,6 +126,7 @@ impl<'a> SenderSession<'a> {
             driver,
             packer,
             comparison,
+            headers: Vec::new(),
             is_read: false,
             set,
             catch_up: CatchUp::new(index.clone(), waker),
@@ -176,6 +179,7 @@ impl<'a> SenderSession<'a> {
                 }
                 None => true,
             });
+            self.note_delivered_headers();
             for heard in 0.. {
                 if heard == HEARD {
                     self.fresh = true; // the data go on; the other messages follow

@@ -30,6 +30,14 @@ pub struct OthersDone {
     pub lasted: Duration,
 }
 
+impl OthersDone {
+    /// The same, but no earlier than this time.
+    pub fn not_before(self, time: Option<Instant>) -> OthersDone {
+        let at = time.map_or(self.at, |time| self.at.max(time));
+        OthersDone { at, ..self }
+    }
+}
+
 /// When half of these receivers were complete, and how long that took since `start`; `None` if they
 /// are not. For a receiver that is neither demoted nor late this takes the place of the end of the
 /// stream, which all receivers of a small set hear at once.
@@ -185,6 +193,13 @@ mod tests {
         member.since = streamed.at + 50 * S;
         assert_eq!(after(&member, &options, 262, 1), None);
         assert!(after(&member, &options, 263, 1).is_some());
+        // Where packs come again to one that has compared, its time begins with the last of them.
+        member.since = streamed.at;
+        for (last, seconds) in [(None, 212), (Some(streamed.at + 300 * S), 512)] {
+            let (at, others) = (streamed.at + seconds * S, streamed.not_before(last));
+            assert_eq!(trickles(&member, &options, at, others, 1), None);
+            assert!(trickles(&member, &options, at + S, others, 1).is_some());
+        }
         for rule in [Slow::Wait, Slow::Alive] {
             options.slow = rule;
             assert_eq!(after(&member, &options, 10_000, 1), None);

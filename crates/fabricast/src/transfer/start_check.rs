@@ -43,7 +43,7 @@ fn check_window(start: &Start) -> Result<(), Error> {
 /// the start.
 fn check_comparison(start: &Start) -> Result<(), Error> {
     let is_possible = !start.late && start.addresses.is_empty() && start.scheme != ibrmp::NAME;
-    match is_possible || !start.compares {
+    match is_possible || start.compares.is_none() {
         true => Ok(()),
         false => Err(Error::PeerLost(
             "the sender wants to compare files, and cannot in such a transfer".into(),
@@ -165,7 +165,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: scheme.into(),
                 addresses: Vec::new(),
-                compares: false,
+                compares: None,
                 late: false,
             };
             let options = RecvOptions {
@@ -204,7 +204,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: "auto".into(),
                 addresses: Vec::new(),
-                compares: false,
+                compares: None,
                 late: false,
             };
             check_group(&start).is_ok()
@@ -237,7 +237,7 @@ mod tests {
                 members: vec![0, 1],
                 scheme: "auto".into(),
                 addresses: Vec::new(),
-                compares: false,
+                compares: None,
                 late: false,
             };
             check_window(&start).is_ok()

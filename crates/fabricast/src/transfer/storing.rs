@@ -42,8 +42,9 @@ enum Job {
     Arrived(u32, Pack, Proof),
     /// A pack that is here from an earlier run, and the hash of its header.
     Keep(u32, [u8; HASH]),
-    /// Files that remain, and packs all of whose files remain, with their headers.
-    Remain(Vec<Remaining>, Vec<(u32, Header)>),
+    /// Files that remain, and packs all of whose files remain, with their headers where others may
+    /// get them.
+    Remain(Vec<Remaining>, Vec<(u32, Option<Header>)>),
     /// The pack that was damaged is proven now.
     Mended(Pack, Header),
     /// Every pack is stored: proves that to the sender as this node, by the challenge with this
@@ -89,7 +90,11 @@ pub enum Stored {
     /// The manifest is complete.
     Manifest,
     /// The manifest is complete, and these are the candidates among what is there.
-    Looked(Candidates),
+    Looked {
+        candidates: Candidates,
+        /// Whether the rest was left out, since looking took too long.
+        is_cut: bool,
+    },
     /// Files were counted as stored that remain. The bytes of all that do so far.
     Remain(u64),
     /// The manifest is complete, and this is a dry run: the paths that would be deleted.
@@ -110,8 +115,11 @@ pub struct Finished {
     pub proof: Option<String>,
     /// Files that the sender could not read, or that were to remain and were changed.
     pub failed: Vec<PathBuf>,
-    /// Files that were to remain and were changed. The sender's proof does not hold without them.
+    /// Files that were to remain and were changed, and what was to be made of them. The sender's
+    /// proof does not hold without them.
     pub changed: Vec<PathBuf>,
+    /// Whether nothing was deleted because of these.
+    pub leaves_surplus: bool,
     /// Bytes of files that remain.
     pub present: u64,
     /// Bytes of all files.
@@ -290,7 +298,7 @@ impl Storing {
     }
 
     /// Counts files as stored that remain, and packs all of whose files remain.
-    pub fn remain(&mut self, files: Vec<Remaining>, packs: Vec<(u32, Header)>) {
+    pub fn remain(&mut self, files: Vec<Remaining>, packs: Vec<(u32, Option<Header>)>) {
         self.give(Job::Remain(files, packs));
     }
 
@@ -316,7 +324,7 @@ impl Storing {
             }
         };
         match stored {
-            Stored::Proven | Stored::Looked(_) | Stored::Surplus(_) | Stored::Copied(_) => {}
+            Stored::Proven | Stored::Looked { .. } | Stored::Surplus(_) | Stored::Copied(_) => {}
             Stored::Manifest => {
                 self.next = self.next.filter(|_| self.is_ordered);
                 self.give_early();
@@ -405,8 +413,11 @@ impl Work {
             Job::Remain(files, packs) => {
                 self.target.remain(files)?;
                 if let Some(headers) = &self.headers {
-                    let each = packs.into_iter();
-                    each.for_each(|(number, header)| headers.add(number, header));
+                    for (number, header) in packs {
+                        header
+                            .into_iter()
+                            .for_each(|header| headers.add(number, header));
+                    }
                 }
                 tell(Stored::Remain(self.target.present()), Vec::new());
             }
@@ -433,6 +444,7 @@ impl Work {
                     proof: secret.map(|secret| secret.proof(node).to_string()),
                     failed: self.target.failed(),
                     changed: self.target.changed(),
+                    leaves_surplus: self.target.leaves_surplus(),
                     present: self.target.present(),
                     len: self.target.whole_len(),
                     deleted: self.target.deleted(),
@@ -537,9 +549,13 @@ impl Work {
     /// Finds the candidates before anything is made.
     fn look(&mut self, tell: Tell<'_>) -> Result<(), Error> {
         let (until, is_over) = (Instant::now() + LOOKING, self.is_over.clone());
-        let go_on = &mut || Instant::now() < until && !is_over.load(Ordering::Relaxed);
+        let mut is_cut = false;
+        let go_on = &mut || {
+            is_cut = Instant::now() >= until;
+            !is_cut && !is_over.load(Ordering::Relaxed)
+        };
         if let Some(candidates) = self.target.find_candidates(go_on) {
-            tell(Stored::Looked(candidates), Vec::new());
+            tell(Stored::Looked { candidates, is_cut }, Vec::new());
         }
         self.target.make_places()
     }

@@ -31,6 +31,13 @@ impl Version {
             ctime: (there.st_ctime, there.st_ctime_nsec as i64),
         }
     }
+
+    /// Whether this is a later state of the same file, with the same length, that was modified at
+    /// the same time or at the time `or`. Its permissions and its links may be others.
+    pub fn has_bytes_of(&self, earlier: &Version, or: (i64, i64)) -> bool {
+        let is_timed = self.mtime == earlier.mtime || self.mtime == or;
+        self.inode == earlier.inode && self.len == earlier.len && is_timed
+    }
 }
 
 /// Compares a file with its state when it was listed.

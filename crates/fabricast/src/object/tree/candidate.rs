@@ -6,15 +6,21 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{self as sys, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 
 use super::{Tree, WRITE_OTHERS, beneath, relative};
 use crate::object::manifest::{Entry, Kind, Manifest};
-use crate::object::{EntryRanges, RANGES_MAX, Version};
+use crate::object::{CANDIDATE_RANGES_MAX, EntryRanges, Version};
 
 /// Times of files are that exact at least, in seconds: the coarsest are those of FAT.
 pub const TIME_STEP: u64 = 2;
 /// Files that are looked at before the caller is asked again whether to go on.
 const LOOKED: u32 = 256;
+/// Bytes of the names of a file's extended attributes, at most. A file with more is no candidate.
+const NAMES_MAX: usize = 4096;
+/// Extended attributes that no candidate has: they let others do something with the file that its
+/// mode does not let them.
+const FORBIDDEN: [&[u8]; 2] = [b"system.posix_acl_access", b"security.capability"];
 
 /// The candidates of a set, none of which is open.
 pub struct Candidates {
@@ -27,6 +33,13 @@ pub struct Candidates {
 }
 
 impl Tree {
+    /// Whether what is in the place of the set may be replaced, and so may be compared with it. A
+    /// sender that may be anybody could offer sets to find out which files a receiver has.
+    pub fn may_compare(&self) -> bool {
+        let destination = &self.destination;
+        (destination.overwrite || destination.received.is_some()) && !destination.is_tame
+    }
+
     /// Looks at what is in the places of the files, and changes nothing there. The manifest is
     /// complete. Leaves the rest out when `go_on` returns false.
     pub fn find_candidates(&self, go_on: &mut dyn FnMut() -> bool) -> Candidates {
@@ -43,11 +56,33 @@ impl Tree {
             let owner = self.owner(number).and_then(|owner| owner.0);
             let owner = owner.unwrap_or_else(rustix::process::geteuid).as_raw();
             let is_it = |there: &Stat| is_candidate(entry, owner, there);
-            if let Some((_, there)) = candidates.open_if(number, is_it) {
+            if let Some((file, there)) = candidates.open_if(number, is_it)
+                && self.has_no_other_attributes(entry, &file)
+            {
                 candidates.found.push((number, Version::of(&there)));
             }
         }
         candidates
+    }
+
+    /// Whether a file has no extended attribute that the set would not give it: no access control
+    /// list, no capabilities, and, where attributes are taken, no name that the entry has not. What
+    /// remains keeps all that it has.
+    fn has_no_other_attributes(&self, entry: &Entry, file: &File) -> bool {
+        let mut names = [0; NAMES_MAX];
+        let listed = match sys::flistxattr(file, &mut names[..]) {
+            Ok(len) => &names[..len],
+            Err(e) => return e == Errno::NOTSUP,
+        };
+        let mut listed = listed
+            .split(|byte| *byte == 0)
+            .filter(|name| !name.is_empty());
+        listed.all(|name| {
+            let is_alien = FORBIDDEN.contains(&name);
+            let is_taken = self.destination.attributes && name.starts_with(b"user.");
+            let is_known = || entry.attributes.iter().any(|(known, _)| *known == *name);
+            !is_alien && (!is_taken || is_known())
+        })
     }
 }
 
@@ -55,7 +90,7 @@ impl Candidates {
     /// The numbers of the files.
     pub fn ranges(&self) -> EntryRanges {
         let mut found = self.found.iter().peekable();
-        EntryRanges::of(self.manifest.entries(), RANGES_MAX, |file| {
+        EntryRanges::of(self.manifest.entries(), CANDIDATE_RANGES_MAX, |file| {
             found.next_if(|next| next.0 == file).is_some()
         })
     }

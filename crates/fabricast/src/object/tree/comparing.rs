@@ -6,16 +6,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs as sys;
 
 use super::candidate::Candidates;
 use super::kept::is_hole;
+use crate::error::Error;
 use crate::object::manifest::Kind;
 use crate::object::pack::{Content, Header, Piece};
 use crate::object::{BLOCK, Version};
@@ -31,8 +34,11 @@ pub struct Compared {
     pub number: u32,
     /// The files of which it is known now that they remain.
     pub remaining: Vec<Remaining>,
-    /// The packs of which it is known now that all of their files remain, and their headers.
-    pub here: Vec<(u32, Header)>,
+    /// The packs of which it is known now that all of their files remain, and their headers where
+    /// the caller wants these.
+    pub here: Vec<(u32, Option<Header>)>,
+    /// Whether comparing has taken too long: nothing more is compared.
+    pub gave_up: bool,
 }
 
 impl Compared {
@@ -58,7 +64,7 @@ struct Part {
 
 /// A pack of which not all files are decided.
 struct Undecided {
-    header: Header,
+    header: Option<Header>,
     /// Number of these files.
     files: usize,
     /// Whether a file of it does not remain.
@@ -68,6 +74,8 @@ struct Undecided {
 /// The comparison of a set.
 pub(super) struct Comparison {
     candidates: Candidates,
+    /// Whether the caller wants the headers of packs that are here.
+    keeps_headers: bool,
     /// Where the next candidate is among these, in the order in which an honest sender has them.
     next: usize,
     /// Candidates of which a part was compared.
@@ -91,9 +99,10 @@ struct Block {
 }
 
 impl Comparison {
-    pub(super) fn new(candidates: Candidates) -> Comparison {
+    pub(super) fn new(candidates: Candidates, keeps_headers: bool) -> Comparison {
         Comparison {
             candidates,
+            keeps_headers,
             next: 0,
             parts: BTreeMap::new(),
             packs: BTreeMap::new(),
@@ -101,12 +110,13 @@ impl Comparison {
         }
     }
 
-    /// Compares a pack. `None` if `is_over` was set meanwhile.
+    /// Compares a pack. Asks `goes_on` at each file and each block; `None` if that has returned
+    /// false, after which nothing more can be compared.
     pub(super) fn compare(
         &mut self,
         number: u32,
         header: Header,
-        is_over: &AtomicBool,
+        goes_on: &dyn Fn() -> bool,
     ) -> Option<Compared> {
         let mut compared = Compared::of(number);
         let Content::Pieces(pieces) = &header.content else {
@@ -117,6 +127,7 @@ impl Comparison {
         for pieces in pieces.chunk_by(|one, next| one.file() == next.file()) {
             let file = pieces[0].file();
             files.push(file);
+            goes_on().then_some(())?;
             let opened = self.begin(file, number);
             for piece in pieces {
                 if !self.follows(piece, opened.as_ref()) {
@@ -130,7 +141,7 @@ impl Comparison {
                         bytes,
                         (&header, &mut block),
                         &mut differing,
-                        is_over,
+                        goes_on,
                     )?;
                 }
             }
@@ -146,7 +157,7 @@ impl Comparison {
         let undecided = Undecided {
             files: files.iter().filter(|file| is_open(file)).count(),
             differs: files.iter().any(|file| !is_open(file)),
-            header,
+            header: self.keeps_headers.then_some(header),
         };
         if undecided.files > 0 {
             self.packs.insert(number, undecided);
@@ -219,7 +230,7 @@ impl Comparison {
         (file, offset, len): (u32, u64, u64),
         (header, block): (&Header, &mut Block),
         differing: &mut BTreeSet<u32>,
-        is_over: &AtomicBool,
+        goes_on: &dyn Fn() -> bool,
     ) -> Option<()> {
         let (mut at, end) = (offset, offset + len);
         while at < end {
@@ -242,7 +253,7 @@ impl Comparison {
             at += some as u64;
             if filled == BLOCK {
                 self.end_block((header, &mut *block), differing);
-                (!is_over.load(Ordering::Relaxed)).then_some(())?;
+                goes_on().then_some(())?;
             }
         }
         Some(())
@@ -307,7 +318,7 @@ fn len_of(candidates: &Candidates, file: u32) -> u64 {
 /// The protocol's end of a thread that compares packs. Dropping it ends the thread after the
 /// present block.
 pub struct Comparer {
-    packs: Sender<(u32, Option<Header>)>,
+    packs: Sender<(u32, Header)>,
     compared: Receiver<Compared>,
     is_over: Arc<AtomicBool>,
     /// Packs that were given and not compared yet.
@@ -315,25 +326,38 @@ pub struct Comparer {
 }
 
 impl Comparer {
-    /// Starts the thread; it wakes `waker` whenever it has compared a pack.
-    pub fn start(candidates: Candidates, waker: Waker) -> Comparer {
-        let (packs, to_do) = channel::<(u32, Option<Header>)>();
+    /// Starts the thread; it wakes `waker` whenever it has compared a pack. When a pack has taken
+    /// longer than `limit`, the thread gives up: nothing of this pack and of later ones is here.
+    /// `keeps_headers`: whether the caller wants the headers of packs that are here.
+    pub fn start(
+        candidates: Candidates,
+        limit: Duration,
+        keeps_headers: bool,
+        waker: Waker,
+    ) -> Comparer {
+        let (packs, to_do) = channel::<(u32, Header)>();
         let (tell, compared) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         thread::Builder::new()
             .name("fabricast-compare".into())
             .spawn(move || {
-                let mut comparison = Comparison::new(candidates);
+                let mut comparison = Some(Comparison::new(candidates, keeps_headers));
                 for (number, header) in to_do {
-                    let done = match header {
-                        Some(header) => comparison.compare(number, header, &over),
-                        None => Some(Compared::of(number)),
-                    };
-                    let Some(done) = done else {
-                        return;
-                    };
-                    if tell.send(done).is_err() {
+                    let until = Instant::now() + limit;
+                    let goes_on = || !over.load(Ordering::Relaxed) && Instant::now() < until;
+                    let had = comparison.is_some();
+                    let done = comparison
+                        .as_mut()
+                        .and_then(|comparison| comparison.compare(number, header, &goes_on));
+                    if done.is_none() {
+                        comparison = None;
+                    }
+                    let done = done.unwrap_or(Compared {
+                        gave_up: had,
+                        ..Compared::of(number)
+                    });
+                    if over.load(Ordering::Relaxed) || tell.send(done).is_err() {
                         return;
                     }
                     waker.wake();
@@ -348,17 +372,28 @@ impl Comparer {
         }
     }
 
-    /// Has a pack compared that has this header; without one nothing of it is here.
-    pub fn compare(&mut self, number: u32, header: Option<Header>) {
+    /// Has a pack compared that has this header.
+    pub fn compare(&mut self, number: u32, header: Header) {
         self.waiting += 1;
-        let _ = self.packs.send((number, header)); // it has panicked at worst, and said so
+        let _ = self.packs.send((number, header)); // it has panicked at worst: see `take`
     }
 
     /// What the thread has compared, if anything; does not block.
-    pub fn take(&mut self) -> Option<Compared> {
-        let compared = self.compared.try_recv().ok()?;
-        self.waiting -= 1;
-        Some(compared)
+    ///
+    /// # Errors
+    /// The thread has panicked.
+    pub fn take(&mut self) -> Result<Option<Compared>, Error> {
+        match self.compared.try_recv() {
+            Ok(compared) => {
+                self.waiting -= 1;
+                Ok(Some(compared))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => {
+                let ended = io::Error::other("the thread that compares has ended");
+                Err(Error::io("comparing what is here", ended))
+            }
+        }
     }
 
     /// Whether the thread has something to do.

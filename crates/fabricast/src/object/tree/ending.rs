@@ -54,9 +54,7 @@ impl Tree {
             let late = match self.entry(entry).kind {
                 Kind::Directory => true,
                 Kind::File(_) | Kind::Stream | Kind::Copy(_) => {
-                    self.is_unreadable(entry)
-                        && !self.failed.contains(&entry)
-                        && !self.remaining_files.contains_key(&entry)
+                    self.is_unreadable(entry) && !self.failed.contains(&entry)
                 }
                 _ => false,
             };

@@ -127,12 +127,6 @@ impl Destination {
         (self.overwrite || self.received.is_some()) && self.deletes
     }
 
-    /// Whether a receiver that has stored no pack yet begins anew: what is in the place of the set
-    /// may be replaced, and may be the set.
-    fn starts_over(&self) -> bool {
-        self.overwrite && self.received.is_none() && !self.is_tame
-    }
-
     fn open(&self) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         sys::open(&self.root, flags, Mode::empty())
@@ -184,7 +178,7 @@ pub struct Tree {
     /// Bytes of these files.
     present: u64,
     /// Files that were to remain and were changed since.
-    changed: Vec<u32>,
+    changed: BTreeSet<u32>,
     /// Whether files have their names that may not be on the disk.
     flushes_all: bool,
     /// Complete files that are not flushed yet.
@@ -265,7 +259,7 @@ impl Tree {
             named: BTreeMap::new(),
             remaining_files: BTreeMap::new(),
             present: 0,
-            changed: Vec::new(),
+            changed: BTreeSet::new(),
             flushes_all: false,
             batch: Vec::new(),
             has_unflushed: false,

@@ -12,6 +12,7 @@ use rustix::fs::{self as sys, Mode, OFlags};
 use super::Tree;
 use super::comparing::Remaining;
 use crate::error::Error;
+use crate::object::manifest::Kind;
 use crate::object::{Version, absurd};
 
 /// Files that get their metadata before the caller is asked again whether to go on.
@@ -56,7 +57,7 @@ impl Tree {
             if self.settle_one(file, &version).is_none() {
                 self.forget_remaining(file);
                 self.failed.insert(file);
-                self.changed.push(file);
+                self.changed.insert(file);
             }
         }
         Ok(())
@@ -66,13 +67,17 @@ impl Tree {
     fn settle_one(&self, file: u32, version: &Version) -> Option<()> {
         let opened = File::from(self.beneath(file, OFlags::RDONLY).ok()?);
         let there = sys::fstat(&opened).ok()?;
-        (Version::of(&there) == *version).then_some(())?;
-        let (entry, mode) = (self.entry(file), self.mode(file));
+        let (entry, mode) = (self.entry(file), self.readable_mode(file));
         let is_owned = self
             .owner(file)
             .is_none_or(|_| (there.st_uid, there.st_gid) == entry.owner);
         let is_timed = there.st_mtime == entry.mtime
             && i128::from(there.st_mtime_nsec) == i128::from(entry.mtime_ns);
+        // Another receiver may have the same directory, and give the file its time first.
+        let time = (entry.mtime, entry.mtime_ns.into());
+        Version::of(&there)
+            .has_bytes_of(version, time)
+            .then_some(())?;
         let is_moded = Mode::from_raw_mode(there.st_mode) == mode;
         // Such bits need another look at the owner.
         let is_plain = !mode.intersects(Mode::SUID | Mode::SGID) && !self.destination.attributes;
@@ -91,8 +96,20 @@ impl Tree {
         }
     }
 
-    /// Paths of the files that were to remain and cannot be kept.
+    /// Paths of the files that were to remain and cannot be kept, and of what was to be made of
+    /// them.
     pub fn changed(&self) -> Vec<PathBuf> {
-        self.changed.iter().map(|file| self.path(*file)).collect()
+        let is_changed = |entry: &&u32| match self.entry(**entry).kind {
+            Kind::HardLink(to) | Kind::Copy(to) => self.changed.contains(&to),
+            _ => self.changed.contains(entry),
+        };
+        let changed = self.failed.iter().filter(is_changed);
+        changed.map(|entry| self.path(*entry)).collect()
+    }
+
+    /// Whether entries that are not in the set were to be deleted and were left, since a file that
+    /// was to remain cannot be kept.
+    pub fn leaves_surplus(&self) -> bool {
+        self.destination.deletes && !self.changed.is_empty()
     }
 }

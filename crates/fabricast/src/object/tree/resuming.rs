@@ -96,24 +96,11 @@ impl Tree {
             return Ok(None);
         }
         // Of a set that is there already no pack was stored, and what is there is compared again.
-        if next.is_none() && self.destination.starts_over() {
+        if next.is_none() && self.may_compare() {
             let (mut set, top) = (Manifest::default(), self.destination.name.as_deref());
             pages.iter().try_for_each(|page| set.add_page(page))?;
             let listed = names(&self.root).unwrap_or_default();
             let _ = remove_unfinished((journal.id(), &set), (&self.root, &listed), top);
-            let _ = journal.clear();
-            return Ok(None);
-        }
-        // Of a set that is there already no pack was stored, and what is there is compared again.
-        if next.is_none() && self.destination.starts_over() {
-            let mut set = Manifest::default();
-            pages.iter().try_for_each(|page| set.add_page(page))?;
-            remove_partials(
-                &self.root,
-                journal.id(),
-                &set,
-                self.destination.name.as_deref(),
-            );
             let _ = journal.clear();
             return Ok(None);
         }

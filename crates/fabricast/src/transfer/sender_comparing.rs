@@ -12,7 +12,15 @@ use crate::object::EntryRanges;
 /// How long the sender waits for members that look at what they have, at most.
 const LOOKING: Duration = Duration::from_secs(10);
 /// Packs that a member has not compared, at most.
-pub const UNANSWERED_MAX: usize = 8;
+pub const AHEAD_MAX: usize = 8;
+/// How long a receiver may compare a pack, at most. The others wait for it as long.
+pub const COMPARING_MAX: Duration = Duration::from_secs(5);
+
+/// How long a receiver may compare a pack. Then it gives up comparing, and says so before the
+/// sender's patience ends.
+pub fn time_for_a_pack(patience: Duration) -> Duration {
+    COMPARING_MAX.min(patience / 2)
+}
 
 /// How far a member is.
 #[derive(Clone, Debug, Default)]
@@ -21,32 +29,65 @@ pub struct MemberComparing {
     candidates: EntryRanges,
     /// Whether it has said all of that.
     has_looked: bool,
-    /// Packs that it has to compare, and the bytes of their files, the oldest first.
-    unanswered: VecDeque<(u32, u64)>,
-    /// When it last got on.
+    /// Packs that it has to compare, the oldest first.
+    to_compare: VecDeque<ToCompare>,
+    /// Since when it could compare the oldest one, if its header was delivered.
     since: Option<Instant>,
+}
+
+/// A pack that a member has to compare.
+#[derive(Clone, Debug)]
+struct ToCompare {
+    number: u32,
+    /// Bytes of its files.
+    len: u64,
+    /// Whether its header was delivered.
+    is_delivered: bool,
 }
 
 impl MemberComparing {
     /// Takes what the member may have. False if it may not say that.
     pub fn looked(&mut self, candidates: &[(u32, u32)], more: bool) -> bool {
-        let may = !self.has_looked && candidates.len() <= ToSender::RUNS_MAX;
+        let says = !candidates.is_empty() || !more;
+        let may = says && !self.has_looked && candidates.len() <= ToSender::RUNS_MAX;
         self.has_looked |= !more;
         may && self.candidates.append(candidates)
     }
 
     /// Takes note of a pack that it has to compare, whose files have `len` bytes there.
-    fn announced(&mut self, number: u32, len: u64, now: Instant) {
-        self.unanswered.push_back((number, len));
-        self.since.get_or_insert(now);
+    fn announced(&mut self, number: u32, len: u64) {
+        self.to_compare.push_back(ToCompare {
+            number,
+            len,
+            is_delivered: false,
+        });
+    }
+
+    /// Takes note that the header of a pack was delivered.
+    fn delivered(&mut self, number: u32, now: Instant) {
+        let mut packs = self.to_compare.iter_mut();
+        if let Some(pack) = packs.find(|pack| pack.number == number) {
+            pack.is_delivered = true;
+        }
+        if self
+            .to_compare
+            .front()
+            .is_some_and(|next| next.is_delivered)
+        {
+            self.since.get_or_insert(now);
+        }
     }
 
     /// Takes note that it has compared a pack. False if that is not the next one.
     pub fn compared(&mut self, number: u32, now: Instant) -> bool {
-        let is_next = self.unanswered.front().is_some_and(|next| next.0 == number);
+        let is_next = self
+            .to_compare
+            .front()
+            .is_some_and(|next| next.number == number);
         if is_next {
-            self.unanswered.pop_front();
-            self.since = (!self.unanswered.is_empty()).then_some(now);
+            self.to_compare.pop_front();
+            let next = self.to_compare.front();
+            self.since = next.and_then(|next| next.is_delivered.then_some(now));
         }
         is_next
     }
@@ -58,12 +99,12 @@ impl MemberComparing {
 
     /// Bytes of files in the packs that it has not compared.
     pub fn uncompared(&self) -> u64 {
-        self.unanswered.iter().map(|(_, len)| len).sum()
+        self.to_compare.iter().map(|pack| pack.len).sum()
     }
 
     /// Whether it has as much to compare as it may.
     fn is_full(&self) -> bool {
-        self.unanswered.len() >= UNANSWERED_MAX
+        self.to_compare.len() >= AHEAD_MAX
     }
 }
 
@@ -103,14 +144,21 @@ impl SenderSession<'_> {
             return;
         }
         self.comparison = ComparingPhase::Decided(None);
-        let looked = |member: &MemberComparing| match member.has_looked {
-            true => member.candidates.clone(),
-            false => EntryRanges::default(),
-        };
-        let all = self
-            .comparing()
-            .map(looked)
-            .reduce(|one, two| one.and(&two));
+        let mut all = None::<EntryRanges>;
+        for member in self.admission.members.iter_mut() {
+            let compares = member.compares();
+            // Nobody needs them after this.
+            let Some(comparing) = &mut member.comparing else {
+                continue;
+            };
+            let found = std::mem::take(&mut comparing.candidates);
+            all = match all {
+                all if !compares => all,
+                _ if !comparing.has_looked => Some(EntryRanges::default()),
+                Some(all) => Some(all.and(&found)),
+                None => Some(found),
+            };
+        }
         self.packer.compare(all.unwrap_or_default());
         self.fresh = true;
     }
@@ -122,7 +170,7 @@ impl SenderSession<'_> {
 
     /// Whether a member has still to compare a pack.
     pub(super) fn awaits_comparison(&self) -> bool {
-        self.comparing().any(|member| member.since.is_some())
+        self.comparing().any(|member| !member.to_compare.is_empty())
     }
 
     /// Takes note that the members compare a pack whose files have `len` bytes there. Others lack
@@ -131,11 +179,10 @@ impl SenderSession<'_> {
         if self.comparison == ComparingPhase::Decided(None) {
             self.comparison = ComparingPhase::Decided(Some(number));
         }
-        let now = Instant::now();
         for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
             let compares = member.compares();
             match &mut member.comparing {
-                Some(comparing) if compares => comparing.announced(number, len, now),
+                Some(comparing) if compares => comparing.announced(number, len),
                 _ => member.lacks.add(number, number + 1),
             }
         }
@@ -154,14 +201,26 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Whether a member has much more to compare than the one that has least.
-    pub(super) fn compares_slowly(&self, member: &Member) -> bool {
-        let least = self.comparing().map(|other| other.unanswered.len()).min();
-        let is_full = member
-            .comparing
-            .as_ref()
-            .is_some_and(MemberComparing::is_full);
-        member.compares() && is_full && least.is_some_and(|least| least <= UNANSWERED_MAX / 2)
+    /// Notes which headers the core has delivered: from then on a member can compare the pack.
+    pub(super) fn note_delivered_headers(&mut self) {
+        if self.headers.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        self.headers.retain(|(op, number)| {
+            let is_delivered = !self.under_way.contains(op);
+            if is_delivered {
+                let members = self.admission.members.iter_mut();
+                let comparing = members.filter_map(|member| member.comparing.as_mut());
+                comparing.for_each(|comparing| comparing.delivered(*number, now));
+            }
+            !is_delivered
+        });
+    }
+
+    /// Whether packs are compared in this transfer.
+    pub(super) fn has_compared(&self) -> bool {
+        matches!(self.comparison, ComparingPhase::Decided(Some(_)))
     }
 }
 
@@ -194,27 +253,40 @@ mod tests {
             "it was said before"
         );
         assert!(!member.clone().looked(&[(9, 9)], false), "it is empty");
+        assert!(!member.clone().looked(&[], true), "it says nothing");
         let many: Vec<(u32, u32)> = (9..).map(|n| (2 * n, 2 * n + 1)).take(129).collect();
         assert!(!member.clone().looked(&many, false));
         assert!(member.looked(&many[1..], false) && member.has_looked);
         assert!(!member.looked(&[], false), "it has said all");
     }
 
-    /// The sender waits only while something is to be compared, and from the last answer on.
+    /// The sender waits only while a member can compare something, and from the last answer on.
     #[test]
     fn packs_are_compared_in_their_order() {
         let (mut member, now) = (MemberComparing::default(), Instant::now());
         assert!(!member.compared(0, now) && member.waits_since().is_none());
-        for number in 0..UNANSWERED_MAX as u32 {
+        for number in 0..AHEAD_MAX as u32 {
             assert!(!member.is_full());
-            member.announced(number, 10, now + number * S);
+            member.announced(number, 10);
         }
         assert!(member.is_full() && member.uncompared() == 80);
-        assert_eq!(member.waits_since(), Some(now));
+        // Nobody can compare a pack whose header is still under way.
+        assert_eq!(member.waits_since(), None);
+        member.delivered(1, now);
+        assert_eq!(member.waits_since(), None);
+        member.delivered(0, now + S);
+        member.delivered(2, now + 2 * S);
+        assert_eq!(member.waits_since(), Some(now + S));
         assert!(!member.compared(1, now) && member.compared(0, now + 9 * S));
         assert!(!member.is_full() && !member.compared(0, now));
         assert_eq!(member.waits_since(), Some(now + 9 * S));
-        assert!((1..8).all(|number| member.compared(number, now)));
+        assert!((1..3).all(|number| member.compared(number, now)));
+        assert_eq!(member.waits_since(), None);
+        // It may hear of a header before the sender knows that.
+        assert!(member.compared(3, now));
+        member.delivered(3, now);
+        assert_eq!(member.waits_since(), None);
+        assert!((4..8).all(|number| member.compared(number, now)));
         assert_eq!((member.waits_since(), member.uncompared()), (None, 0));
     }
 
@@ -227,7 +299,8 @@ mod tests {
             waits.any(|wait| wait.exceeds(1))
         };
         let mut comparing = MemberComparing::default();
-        comparing.announced(0, 10, now);
+        comparing.announced(0, 10);
+        comparing.delivered(0, now);
         member.comparing = Some(comparing);
         assert!(member.compares() && !is_slow(&member, 10) && is_slow(&member, 11));
         for (part, place) in [(Part::Demoted, Place::Aside), (Part::Late, Place::Member)] {
