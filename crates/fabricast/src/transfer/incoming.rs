@@ -9,9 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use fabricast_proto::Outcome;
+use fabricast_proto::{OpId, Outcome};
 
-use crate::object::{BLOCK, Fetch, Object, Written};
+use crate::object::{BLOCK, Fetch, Object, PackRecord, Written};
 
 /// Bytes of packs that wait to be stored, above which nothing more is placed.
 const WAITING_MAX: u64 = 16 << 20;
@@ -26,6 +26,22 @@ const GATHER: Duration = Duration::from_micros(500);
 const GATHER_AMID: Duration = Duration::from_millis(1);
 /// The number of missing bytes above which [`GATHER_AMID`] applies.
 const AMID_BYTES: u64 = 16 << 20;
+
+/// Packs that are posted and have not arrived, at most. A sender announces little more than its
+/// window (spec 5.3), and only packs of files without bytes are much smaller than 1 MiB.
+pub const POSTED_MAX: usize = 4096;
+
+/// A pack that is posted.
+pub struct Posted {
+    /// Its number.
+    pub number: u32,
+    /// The operation.
+    pub op: OpId,
+    /// What was announced of it.
+    pub record: PackRecord,
+    /// Whether only its header comes, since its files are compared.
+    pub is_header: bool,
+}
 
 /// How long a receiver lets datagrams gather while `missing` bytes are still to come.
 pub fn gather(missing: u64) -> Duration {

@@ -21,6 +21,7 @@ mod behind;
 mod block_repair;
 mod catch_up;
 mod catching_up;
+mod comparing_progress;
 mod destination;
 mod discovery;
 mod ear;

@@ -6,8 +6,8 @@ use fabricast_proto::scheme::{FeedbackTopology, UnknownScheme};
 use fabricast_proto::{Command, Config, Node, NodeId, Scheme, Seq, Time, limits};
 
 use super::admission::Admission;
+use super::comparing_progress::time_for_a_pack;
 use super::receiver_table::Member;
-use super::sender_comparing::time_for_a_pack;
 use super::{ADDRESS, ALL, ROOT, SendDriver};
 use crate::bootstrap::message::Start;
 use crate::config::{ReachRule, SendOptions};

@@ -1,55 +1,20 @@
 //! A receiver that compares what it has: its part (spec 5.16).
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fabricast_proto::Command;
 
+use super::comparing_progress::AHEAD_MAX;
 use super::events::RecvEvent;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, POSTED_MAX, Posted};
 use super::pack_table::Pack;
 use super::receiver_errors::{refused, strange_packs};
-use super::receiver_packs::{POSTED_MAX, Posted};
 use super::receiver_session::ReceiverSession;
-use super::sender_comparing::{AHEAD_MAX, COMPARING_MAX};
 use super::{ALL, ROOT};
 use crate::bootstrap::message::{Announced, Need, ToSender};
 use crate::error::Error;
 use crate::object::pack::Header;
 use crate::object::{Candidates, Comparer, PackRecord};
-use crate::text::shown;
-
-/// How far a receiver is with comparing what it has.
-pub struct ReceiverComparing {
-    /// How long a pack may be compared.
-    limit: Duration,
-    /// Compares packs, once the receiver has looked.
-    comparer: Option<Comparer>,
-    /// Number of the first pack that is compared, once there is one.
-    first: Option<u32>,
-    /// Number of packs that were announced and are not compared.
-    unanswered: usize,
-    /// Number of the pack that is compared next. Headers arrive in any order.
-    next: u32,
-    /// Headers that have arrived and wait for that of the next pack. `None`: what has arrived is
-    /// not what was announced.
-    early: BTreeMap<u32, Option<Header>>,
-}
-
-impl ReceiverComparing {
-    /// A receiver that compares each pack for so many milliseconds, as the sender says.
-    pub fn new(limit_ms: u64) -> ReceiverComparing {
-        ReceiverComparing {
-            limit: Duration::from_millis(limit_ms).min(COMPARING_MAX),
-            comparer: None,
-            first: None,
-            unanswered: 0,
-            next: 0,
-            early: BTreeMap::new(),
-        }
-    }
-}
 
 impl ReceiverSession<'_> {
     /// Takes the next pack of which only the header comes.
@@ -261,20 +226,4 @@ impl ReceiverSession<'_> {
         let comparer = self.comparing.as_ref().and_then(|c| c.comparer.as_ref());
         comparer.is_some_and(Comparer::is_busy)
     }
-}
-
-/// What the sender is told of files that were to remain and cannot be kept. `leaves_surplus`:
-/// whether nothing was deleted because of them.
-pub fn changed(files: &[PathBuf], leaves_surplus: bool) -> String {
-    let first = files.first().map(|file| shown(file).to_string());
-    format!(
-        "it had {} files already that were changed there while the set came, or refused owner, \
-         permissions or time, such as {}{}",
-        files.len(),
-        first.unwrap_or_default(),
-        match leaves_surplus {
-            true => "; nothing was deleted there",
-            false => "",
-        }
-    )
 }

@@ -1,6 +1,7 @@
 //! Errors of a receiver: what the sender's messages mean, what ends the receiver, and what the
 //! sender is told about that.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bootstrap::Control;
@@ -8,7 +9,7 @@ use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::config::{Accept, RecvOptions};
 use crate::error::{Error, exit};
 use crate::setting::{RECEIVE_TIMEOUT, Wording};
-use crate::text::spoken;
+use crate::text::{shown, spoken};
 
 /// The error for a peer that is no sender of this version.
 pub fn strange() -> Error {
@@ -85,4 +86,20 @@ pub fn say_why(control: &mut Control, error: &Error, is_found: bool, wording: Wo
         error => wording(&error.to_string()),
     };
     let _ = control.say(&ToSender::Failed { code, reason });
+}
+
+/// What the sender is told of files that were to remain and cannot be kept. `leaves_surplus`:
+/// whether nothing was deleted because of them.
+pub fn changed(files: &[PathBuf], leaves_surplus: bool) -> String {
+    let first = files.first().map(|file| shown(file).to_string());
+    format!(
+        "it had {} files already that were changed there while the set came, or refused owner, \
+         permissions or time, such as {}{}",
+        files.len(),
+        first.unwrap_or_default(),
+        match leaves_surplus {
+            true => "; nothing was deleted there",
+            false => "",
+        }
+    )
 }

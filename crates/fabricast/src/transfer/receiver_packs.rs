@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fabricast_proto::{Command, OpId, Refused};
 
-use super::incoming::Incoming;
+use super::incoming::{Incoming, POSTED_MAX, Posted};
 use super::pack_table;
 use super::receiver_errors::refused;
 use super::receiver_session::ReceiverSession;
@@ -15,19 +15,6 @@ use crate::bootstrap::message::Announced;
 use crate::error::Error;
 use crate::object::PackRecord;
 use crate::object::pack::Pack;
-
-/// Packs that are posted and have not arrived, at most. A sender announces little more than its
-/// window (spec 5.3), and only packs of files without bytes are much smaller than 1 MiB.
-pub(super) const POSTED_MAX: usize = 4096;
-
-/// A pack that is posted.
-pub(super) struct Posted {
-    pub(super) number: u32,
-    pub(super) op: OpId,
-    pub(super) record: PackRecord,
-    /// Whether only its header comes, since its files are compared.
-    pub(super) is_header: bool,
-}
 
 impl ReceiverSession<'_> {
     /// Posts a pack that the sender will broadcast, or declines it.

@@ -9,15 +9,14 @@ use fabricast_proto::{Command, Event, NodeId, OpId};
 
 use super::block_repair::BlockRepair;
 use super::catching_up::CatchingUp;
+use super::comparing_progress::ReceiverComparing;
 use super::events::{RecvEvent, RecvReport, State};
-use super::incoming::{self, Store};
+use super::incoming::{self, Posted, Store};
 use super::joining::Joined;
 use super::pack_table::PackTable;
 use super::peers::Peers;
-use super::receiver_comparing::{ReceiverComparing, changed};
 use super::receiver_driver;
-use super::receiver_errors::{silence, strange, surprise};
-use super::receiver_packs::Posted;
+use super::receiver_errors::{changed, silence, strange, surprise};
 use super::serving::Serving;
 use super::stored_headers::StoredHeaders;
 use super::storing::{Finished, Limits, Storing};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{NodeId, PathState};
 
 use super::catch_up::Lacks;
+use super::comparing_progress::MemberComparing;
 use super::events::{Part, ReceiverReport, State};
-use super::sender_comparing::MemberComparing;
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
 use crate::transport::NodeAddress;

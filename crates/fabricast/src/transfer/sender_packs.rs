@@ -5,8 +5,8 @@ use std::time::Instant;
 use fabricast_proto::OpId;
 
 use super::ALL;
+use super::comparing_progress::ComparingPhase;
 use super::events::{FileFailure, SendEvent};
-use super::sender_comparing::ComparingPhase;
 use super::sender_session::{Phase, SenderSession};
 use super::slow::OthersDone;
 use crate::bootstrap::message::{Announced, ToReceiver};

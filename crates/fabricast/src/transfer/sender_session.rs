@@ -8,12 +8,12 @@ use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::Admission;
 use super::catch_up::CatchUp;
+use super::comparing_progress::{ComparingPhase, MemberComparing};
 use super::events::{By, FileFailure, Part, SendEvent, State};
 use super::offers::Offers;
 use super::plan::Plan;
 use super::rate_share::TransferShare;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
-use super::sender_comparing::{ComparingPhase, MemberComparing};
 use super::slow::{OthersDone, eviction, too_slow};
 use super::{ALL, SendDriver, TICK, check, notices, rest};
 use crate::bootstrap::message::{ToReceiver, ToSender};

@@ -581,9 +581,9 @@ fn a_file_that_fails_after_it_was_compared_is_lacking() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A receiver that may replace files, or follows a feed, begins anew where an earlier run has stored
-/// no pack, since what is there may be the set. What that run has left unfinished goes. One that may
-/// not replace any goes on with the pages.
+/// A receiver that may replace files, or follows a feed, begins anew where an earlier run has
+/// stored no pack, since what is there may be the set. What that run has left unfinished goes. One
+/// that may not replace any goes on with the pages.
 #[test]
 fn a_journal_of_pages_alone_keeps_nobody_from_comparing() {
     let (dir, set) = copied(&[5]);
