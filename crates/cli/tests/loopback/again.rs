@@ -310,7 +310,7 @@ fn honest_receivers_that_differ_are_not_left_behind() {
         let top = dir.path("set");
         fs::create_dir(&top).unwrap();
         for n in 0..4 {
-            let file = dir.file(&format!("file {n}"), 2_000_000 + n);
+            let file = dir.file(&format!("file {n}"), 5_000_000 + n);
             fs::rename(file, top.join(format!("file {n}"))).unwrap();
         }
         let to = ["same", "one", "all", "also"].map(|name| dir.path(name));
@@ -322,12 +322,17 @@ fn honest_receivers_that_differ_are_not_left_behind() {
             let differ = [0, 1, 4, 0][n];
             (0..differ).for_each(|n| spoil(&to.join(format!("set/file {n}")), 9));
         }
-        let args = ["--rate", "2MB/s", "--patience", "2s", "--slow", rule];
+        // Half of a window of small datagrams is far less than what is lacking.
+        let args = [
+            &["--rate", "2MB/s", "--patience", "2s", "--slow", rule][..],
+            &["--datagram", "512"],
+        ]
+        .concat();
         let (sent, done) = transfer(&top, &to, &args);
         assert_eq!(sent.all("demoted").count(), 0, "{rule}");
         for (n, (to, done)) in to.iter().zip(&done).enumerate() {
             assert_eq!(sent.result(&format!("r{n}"))["state"], "verified", "{rule}");
-            assert_eq!(present(done), [8_000_006, 6_000_006, 0, 8_000_006][n]);
+            assert_eq!(present(done), [20_000_006, 15_000_006, 0, 20_000_006][n]);
             assert_eq!(described(&top), described(&to.join("set")));
         }
     }
