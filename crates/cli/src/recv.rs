@@ -356,6 +356,7 @@ fn say(out: &mut Output, event: &RecvEvent) {
                 "{peer}, which serves others, is not asked any more: {reason}"
             ));
         }
+        RecvEvent::Comparing => out.say("Comparing the files that are here"),
         RecvEvent::Storing => out.finish(),
         RecvEvent::Surplus(path) => out.print(&format!("{}\n", escaped(&path.path))),
         RecvEvent::FileStored { path, len } => {

@@ -17,7 +17,7 @@ use fabricast::interface::{self, Interface};
 use fabricast::object::manifest::{Kind, Special};
 use fabricast::object::{Selection, SourceSet};
 use fabricast::text::{ToldPath, escaped};
-use fabricast::transfer::{self, By, SendEvent};
+use fabricast::transfer::{self, By, Part, SendEvent};
 use fabricast_console::units;
 
 use crate::args;
@@ -305,10 +305,17 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
         SendEvent::Path { receiver, .. } => out.say(&format!("multicast reaches {receiver} now")),
         SendEvent::Streaming { .. } => {}
         SendEvent::Progress { .. } => show_progress(out, event),
-        SendEvent::CatchingUp { receiver, lacking } => out.say(&format!(
-            "{receiver} takes part from now on, and lacks {}",
-            units::bytes(*lacking)
-        )),
+        SendEvent::CatchingUp {
+            receiver,
+            part,
+            lacking,
+        } => {
+            let what = match part {
+                Part::Whole => "has other files than the sender, and gets",
+                Part::Late | Part::Demoted => "takes part from now on, and lacks",
+            };
+            out.say(&format!("{receiver} {what} {}", units::bytes(*lacking)));
+        }
         SendEvent::Expired { path, receivers } => out.say(&format!(
             "! {} was closed, and {receivers} receivers do not have all of it",
             escaped(&path.path)

@@ -47,7 +47,8 @@ pub struct Sending {
     /// Quote the pattern. A directory that is not sent leaves out all that it holds.
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<Pattern>,
-    /// Do not look for identical files before the start: send each file, however often it is there
+    /// Do not look for identical files among those that are sent: send each, however often it is
+    /// there
     #[arg(long)]
     pub no_compare: bool,
     /// Send extended attributes (user.* and, as far as they can be read, others); receivers set

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use fabricast::object::manifest::{Kind, Manifest, TOP};
 use fabricast::object::pack::{Content, Pack, Piece};
@@ -228,19 +229,15 @@ fn answer_until_end(liar: &mut Peer) -> Vec<u64> {
 
 /// A hand-made sender of a file "x" that the receiver may have, once the receiver has looked: the
 /// receiver, the sender's connection, its datagrams, and the pack that has the file.
-fn hand_made(to: &Path) -> (Run, Peer, Stream, Pack) {
+fn hand_made(to: &Path, args: &[&str]) -> (Run, Peer, Stream, Pack) {
     fs::create_dir(to).unwrap();
     fs::write(to.join("x"), "mine").unwrap();
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let there = File::options().write(true).open(to.join("x")).unwrap();
     there.set_modified(time).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let run = recv(
-        &listener.local_addr().unwrap().to_string(),
-        "r0",
-        to,
-        &FORCE,
-    );
+    let address = listener.local_addr().unwrap().to_string();
+    let run = recv(&address, "r0", to, &[&FORCE, args].concat());
     let mut peer = Peer::accept(&listener);
     let mut stream = peer.start_set_with("x", 1, 4, json!({"compares": 5000}));
     let mut manifest = Manifest::default();
@@ -271,7 +268,7 @@ fn hand_made(to: &Path) -> (Run, Peer, Stream, Pack) {
 fn a_bent_header_is_requested_again() {
     for (is_bent, is_mended) in [(false, true), (true, true), (true, false)] {
         let dir = Scratch::new();
-        let (run, mut peer, mut stream, pack) = hand_made(&dir.path("to"));
+        let (run, mut peer, mut stream, pack) = hand_made(&dir.path("to"), &[]);
         let right = pack.bytes[..pack.header].to_vec();
         let mut header = right.clone();
         if is_bent {
@@ -299,6 +296,27 @@ fn a_bent_header_is_requested_again() {
         assert_eq!(present(&done), 4);
         assert_eq!(done.all("storing").count(), 1);
     }
+}
+
+/// A receiver that has compared all waits for the others, longer than it bears silence otherwise. It
+/// says that it compares, and how far it is.
+#[test]
+fn a_receiver_waits_for_others_that_compare() {
+    let dir = Scratch::new();
+    let args = ["--receive-timeout", "500ms"];
+    let (mut run, mut peer, mut stream, pack) = hand_made(&dir.path("to"), &args);
+    let op = stream.announce_to_compare(&mut peer, &pack);
+    stream.send_bytes(op, &pack.bytes[..pack.header]);
+    peer.until("compared");
+    run.until_ever("comparing", |_| true);
+    run.until_ever("progress", |e| {
+        (&e["present"], &e["placed"]) == (&json!(4), &json!(4))
+    });
+    std::thread::sleep(Duration::from_secs(2));
+    peer.say(json!({"say": "end", "packs": 2, "key": "00".repeat(32)}));
+    peer.until("verified");
+    peer.say(json!({"say": "bye"}));
+    run.end().expect(0);
 }
 
 /// Honest receivers that lack much of what they claimed are not slow: one has another file of
@@ -342,7 +360,7 @@ fn honest_receivers_that_differ_are_not_left_behind() {
 #[test]
 fn a_sender_that_does_not_wait_for_comparisons_is_refused() {
     let dir = Scratch::new();
-    let (run, mut peer, mut stream, pack) = hand_made(&dir.path("to"));
+    let (run, mut peer, mut stream, pack) = hand_made(&dir.path("to"), &[]);
     (0..9).for_each(|_| _ = stream.announce_to_compare(&mut peer, &pack));
     peer.until("failed");
     assert_ne!(run.end().code, Some(0));
@@ -373,6 +391,11 @@ fn a_file_with_other_bytes_is_found_and_sent() {
     let all = len(&done[0]);
     assert_eq!(present(&done[0]), all - 9_000_001);
     assert_eq!(present(&done[1]), all);
+    let differs = sent.one("catching_up");
+    assert_eq!(
+        (&differs["receiver"], &differs["part"]),
+        (&json!("r0"), &json!("whole"))
+    );
     let bytes = wire(&sent);
     assert!((9_000_000..20_000_000).contains(&bytes), "{bytes}");
     for (to, before) in to.iter().zip(before) {
@@ -397,6 +420,15 @@ fn where_one_receiver_lacks_the_set_all_is_sent() {
     let (sent, done) = transfer(&top, &[&has, &lacks], &[]);
     let packets = |sent: &End| sent.one("summary")["traffic"]["data"].clone();
     assert_eq!(packets(&sent), packets(&plain));
+    let names = |sent: &End, who: &str| {
+        let mut notices = sent.all("notice");
+        notices.any(|e| {
+            let text = e["text"].as_str().unwrap();
+            text.starts_with("all of the set is sent") && text.contains(who)
+        })
+    };
+    assert!(names(&sent, ": r1 can compare nothing") && names(&sent, "--force and --from"));
+    assert!(!names(&plain, ""));
     done.iter().for_each(|done| assert_eq!(present(done), 0));
     for to in [has, lacks] {
         assert_eq!(described(&top), described(&to.join("set")));

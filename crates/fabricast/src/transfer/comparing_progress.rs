@@ -9,6 +9,8 @@ use crate::object::{Comparer, EntryRanges};
 
 /// Packs that a member has not compared, at most.
 pub const AHEAD_MAX: usize = 8;
+/// How long the sender waits for members that look at what they have, at most.
+pub const LOOKING: Duration = Duration::from_secs(10);
 /// How long a receiver may compare a pack, at most. The others wait for it as long.
 pub const COMPARING_MAX: Duration = Duration::from_secs(5);
 
@@ -130,6 +132,8 @@ pub struct ReceiverComparing {
     pub(super) first: Option<u32>,
     /// Number of packs that were announced and are not compared.
     pub(super) unanswered: usize,
+    /// Bytes of files in the packs that were compared.
+    pub(super) compared: u64,
     /// Number of the pack that is compared next. Headers arrive in any order.
     pub(super) next: u32,
     /// Headers that have arrived and wait for that of the next pack. `None`: what has arrived is
@@ -145,9 +149,16 @@ impl ReceiverComparing {
             comparer: None,
             first: None,
             unanswered: 0,
+            compared: 0,
             next: 0,
             early: BTreeMap::new(),
         }
+    }
+
+    /// How long the others may look at what they have, and compare packs that this receiver has
+    /// compared. Nothing comes as long.
+    pub fn others_take(&self) -> Duration {
+        LOOKING + AHEAD_MAX as u32 * self.limit
     }
 }
 

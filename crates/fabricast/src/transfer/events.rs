@@ -151,11 +151,13 @@ pub enum SendEvent {
         /// Length of the file in bytes.
         len: u64,
     },
-    /// A receiver that came late, or was demoted, takes part from now on. It gets what it lacks
-    /// after the others.
+    /// A receiver lacks packs, which it gets after the others. It came late or was demoted, and
+    /// takes part from now on; or it has compared what it had, and has other files.
     CatchingUp {
         /// Name of the receiver.
         receiver: String,
+        /// Since when it takes part. `whole`: it has other files.
+        part: Part,
         /// Bytes of the packs that it lacks.
         lacking: u64,
     },
@@ -463,7 +465,8 @@ pub enum RecvEvent {
         seconds: f64,
         /// Bytes that have arrived.
         placed: u64,
-        /// How many of `placed` were present, and were not sent.
+        /// How many of `placed` were present, and were not sent. While files are compared, all that
+        /// was compared counts.
         present: u64,
         /// Bytes that will yet be taken of the disk. A long file takes its space when it begins,
         /// where the file system can do that, and any other with its bytes. 0 for a stream.
@@ -487,6 +490,8 @@ pub enum RecvEvent {
         /// Why, in words.
         reason: String,
     },
+    /// The receiver compares what it has with the sender's hashes, and reads its files for that.
+    Comparing,
     /// All bytes have arrived; the receiver proves and stores them.
     Storing,
     /// In a dry run: what would be deleted, with all that it holds.

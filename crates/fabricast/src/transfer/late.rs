@@ -339,6 +339,7 @@ impl SenderSession<'_> {
             if !std::mem::take(&mut member.asks_again) && !is_present {
                 (self.tell)(SendEvent::CatchingUp {
                     receiver: member.name(),
+                    part: member.part,
                     lacking,
                 });
             }

@@ -71,8 +71,8 @@ pub fn open(
         ReachRule::Auto | ReachRule::Unicast => None,
     };
     // What one receiver lacks comes to all, so nothing is compared then.
-    let may_have = |m: &Member| m.may_have && m.hello.verifies();
-    let compares = !is_stream && addresses.is_empty() && members.iter().all(may_have);
+    let can_compare = !is_stream && addresses.is_empty();
+    let compares = can_compare && members.iter().all(Member::may_compare);
     let start = Start {
         group,
         root,

@@ -1,10 +1,10 @@
 //! A receiver that compares what it has: its part (spec 5.16).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabricast_proto::Command;
 
-use super::comparing_progress::AHEAD_MAX;
+use super::comparing_progress::{AHEAD_MAX, ReceiverComparing};
 use super::events::RecvEvent;
 use super::incoming::{Incoming, POSTED_MAX, Posted};
 use super::pack_table::Pack;
@@ -41,6 +41,7 @@ impl ReceiverSession<'_> {
         };
         if comparing.first.is_none() {
             (comparing.first, comparing.next) = (Some(number), number);
+            (self.tell)(RecvEvent::Comparing);
         }
         comparing.unanswered += 1;
         if comparing.unanswered > AHEAD_MAX {
@@ -168,6 +169,9 @@ impl ReceiverSession<'_> {
             && let Some(compared) = comparer.take()?
         {
             comparing.unanswered -= 1;
+            let record = self.packs.get(compared.number);
+            comparing.compared +=
+                record.map_or(0, |(record, _)| u64::from(record.len - record.header));
             if compared.gave_up {
                 let text = "comparing the files that are here took too long: the rest of them \
                             comes again";
@@ -219,6 +223,19 @@ impl ReceiverSession<'_> {
     /// Whether it has said what it has, so that it gets what it lacks.
     pub(super) fn is_inside(&self) -> bool {
         self.catching_up.is_inside() && self.comparing.is_none()
+    }
+
+    /// Bytes of files that are present. While packs are compared, all that was compared counts.
+    pub(super) fn present(&self) -> u64 {
+        let compared = self.comparing.as_ref().map_or(0, |c| c.compared);
+        compared.max(self.statistics.present_bytes)
+    }
+
+    /// How long the transfer has been silent, less what the comparisons of other members may take.
+    pub(super) fn silent(&self, now: Instant) -> Duration {
+        let comparing = self.comparing.as_ref();
+        let others = comparing.map_or(Duration::ZERO, ReceiverComparing::others_take);
+        (now - self.progress.0).saturating_sub(others)
     }
 
     /// Whether packs are being compared.

@@ -520,7 +520,7 @@ impl<'a> ReceiverSession<'a> {
                 if arrived != self.progress.1 || self.catching_up.is_outside() {
                     self.progress = (now, arrived);
                 } else if self.repair.is_some() || !self.storing.is_busy() && !self.is_comparing() {
-                    silence(now - self.progress.0, self.options)?;
+                    silence(self.silent(now), self.options)?;
                     // No more data wait in the network.
                     if !self.is_whole()
                         && let Some(why) = self.lost.take()
@@ -536,11 +536,12 @@ impl<'a> ReceiverSession<'a> {
             Phase::Leaving(_) => return Ok(()),
         }
         let got = self.driver.counters().written + self.statistics.peer_bytes;
-        let here = self.kept.bytes + got + self.statistics.present_bytes;
+        let present = self.present();
+        let here = self.kept.bytes + got + present;
         (self.tell)(RecvEvent::Progress {
             seconds: self.clock.0.elapsed().as_secs_f64(),
             placed: here.min(self.len.unwrap_or(u64::MAX)),
-            present: self.statistics.present_bytes,
+            present,
             to_take: self.storing.to_take(),
             len: self.len,
         });

@@ -298,6 +298,11 @@ impl Member {
         self.active() && self.place == Place::Member
     }
 
+    /// Whether it can compare what it has, as it has said before the start.
+    pub fn may_compare(&self) -> bool {
+        self.may_have && self.hello.verifies()
+    }
+
     /// Whether it takes part in comparing: it was there from the start, and is a member of the
     /// group.
     pub fn compares(&self) -> bool {

@@ -11,6 +11,7 @@ use super::check;
 use super::events::{SendEvent, SendFailure, SendReport};
 use super::ibrmp_sender::{self, IbrmpSender};
 use super::plan::open;
+use super::sender_comparing::why_all_is_sent;
 use super::sender_session::SenderSession;
 use crate::bootstrap::Blocks;
 use crate::config::{SendOptions, Slow};
@@ -123,6 +124,12 @@ pub fn send(
     let result = open(&mut admission, set.is_stream(), session, options);
     let mut sending = match result {
         Ok((driver, plan)) => {
+            if !set.is_stream()
+                && plan.start.addresses.is_empty()
+                && let Some(text) = why_all_is_sent(&admission.members)
+            {
+                tell(SendEvent::Notice { text });
+            }
             SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)
         }
         Err(error) => return Err(failure(error, admission)),

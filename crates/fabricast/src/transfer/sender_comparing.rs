@@ -1,15 +1,14 @@
 //! How far members are with comparing what they have: the sender's part (spec 5.16).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::catch_up::CatchUp;
-use super::comparing_progress::{ComparingPhase, MemberComparing};
+use super::comparing_progress::{ComparingPhase, LOOKING, MemberComparing};
 use super::receiver_table::Member;
 use super::sender_session::SenderSession;
 use crate::object::EntryRanges;
-
-/// How long the sender waits for members that look at what they have, at most.
-const LOOKING: Duration = Duration::from_secs(10);
+use crate::setting::{FROM, OVERWRITE};
+use crate::text::first_of;
 
 impl SenderSession<'_> {
     fn comparing(&self) -> impl Iterator<Item = &MemberComparing> {
@@ -111,6 +110,17 @@ impl SenderSession<'_> {
     }
 }
 
+/// Why everything is sent to these members, though some of them may have something of the set.
+pub fn why_all_is_sent(members: &[Member]) -> Option<String> {
+    let others: Vec<&Member> = members.iter().filter(|m| !m.may_compare()).collect();
+    let first = others.first().filter(|_| others.len() < members.len())?;
+    Some(format!(
+        "all of the set is sent, though other receivers may have something of it: {} can compare \
+         nothing (nothing of it is there, or it may not be replaced, {OVERWRITE} and {FROM})",
+        first_of(&first.name(), others.len())
+    ))
+}
+
 /// Bytes of packs that a member has not compared yet, or has said that it lacks. What it has
 /// compared counts as present until then.
 pub fn uncompared(member: &Member, catch_up: &CatchUp) -> u64 {
@@ -124,6 +134,8 @@ pub fn uncompared(member: &Member, catch_up: &CatchUp) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::events::Part;
     use super::super::receiver_table::Place;
     use super::super::receiver_table::testing::receiving;
