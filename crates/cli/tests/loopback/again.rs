@@ -298,8 +298,8 @@ fn a_bent_header_is_requested_again() {
     }
 }
 
-/// A receiver that has compared all waits for the others, longer than it bears silence otherwise. It
-/// says that it compares, and how far it is.
+/// A receiver that has compared all waits for the others, longer than it bears silence otherwise.
+/// It says that it compares, and how far it is.
 #[test]
 fn a_receiver_waits_for_others_that_compare() {
     let dir = Scratch::new();
