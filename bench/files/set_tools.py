@@ -31,6 +31,7 @@ class Rsync(Tool):
     name = "rsync"
     title = "rsync, one for each receiver at once, to daemons"
     needs = ("rsync",)
+    flags = ("-a", "-W")
     copies = staticmethod(lambda receivers: receivers)
 
     def receivers(self, run):
@@ -44,7 +45,7 @@ class Rsync(Tool):
         return out
 
     def senders(self, run):
-        return [("h1", ["rsync", "-a", "-W", run.work.source,
+        return [("h1", ["rsync", *self.flags, run.work.source,
                         f"rsync://{run.cluster.address[h]}:{RSYNC_PORT}/to/"]) for h in run.hosts]
 
     def finished_at(self, run):
@@ -56,6 +57,11 @@ class Rsync(Tool):
     def failure(self, run):
         bad = [p for p in run.senders if p.status not in (0, None)]
         return f"exit {bad[0].status}: {bad[0].last_words()}" if bad else None
+
+
+class RsyncByHash(Rsync):
+    title = "rsync, hashes of all files"
+    flags = ("-a", "-c")
 
 
 class TarChain(Tool):
