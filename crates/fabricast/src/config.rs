@@ -343,8 +343,9 @@ pub struct SendOptions {
     pub keys: Option<BTreeMap<String, PreSharedKey>>,
     /// What is sent of the sources.
     pub selection: Selection,
-    /// Whether files of the same length are compared before the start, so that those with the same
-    /// bytes are sent once.
+    /// Whether files are compared: those of the same length before the start, so that those with
+    /// the same bytes are sent once; and what all receivers have with the set, so that it is not
+    /// sent again.
     pub compares: bool,
     /// The caller sets this to true to give up the transfer.
     pub interrupt: Arc<AtomicBool>,

@@ -47,8 +47,7 @@ pub struct Sending {
     /// Quote the pattern. A directory that is not sent leaves out all that it holds.
     #[arg(long, value_name = "PATTERN")]
     pub exclude: Vec<Pattern>,
-    /// Do not look for identical files among those that are sent: send each, however often it is
-    /// there
+    /// Compare no files: send each, however often it is there, and whatever receivers have
     #[arg(long)]
     pub no_compare: bool,
     /// Send extended attributes (user.* and, as far as they can be read, others); receivers set

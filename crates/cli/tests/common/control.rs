@@ -73,6 +73,11 @@ impl Peer {
         self
     }
 
+    /// The other end's address.
+    pub fn other(&self) -> String {
+        self.0.peer_addr().unwrap().to_string()
+    }
+
     /// Sends a message.
     pub fn say(&mut self, message: Value) {
         let bytes = message.to_string().into_bytes();
@@ -235,14 +240,21 @@ impl Stream {
 
     /// Announces a pack of `len` bytes, at most 1000. Returns the number of its only packet.
     pub fn announce(&mut self, peer: &mut Peer, pack: &Pack, len: usize) -> Seq {
-        self.announce_as("pack", peer, pack, len)
+        self.announce_as(json!({"say": "pack"}), peer, pack, len)
     }
 
-    fn announce_as(&mut self, say: &str, peer: &mut Peer, pack: &Pack, len: usize) -> Seq {
-        peer.say(json!({
-            "say": say, "len": len, "header": pack.header,
-            "hash": pack.hash().to_hex().as_str(),
-        }));
+    /// Announces the pack with this number once more.
+    pub fn announce_again(&mut self, peer: &mut Peer, pack: &Pack, number: u32) -> Seq {
+        let message = json!({"say": "pack", "again": number});
+        self.announce_as(message, peer, pack, pack.bytes.len())
+    }
+
+    fn announce_as(&mut self, message: Value, peer: &mut Peer, pack: &Pack, len: usize) -> Seq {
+        let mut message = message;
+        message["len"] = len.into();
+        message["header"] = pack.header.into();
+        message["hash"] = pack.hash().to_hex().as_str().into();
+        peer.say(message);
         self.next += 1;
         Seq(self.next - 1)
     }
@@ -255,7 +267,7 @@ impl Stream {
 
     /// Announces a pack whose files are compared.
     pub fn announce_to_compare(&mut self, peer: &mut Peer, pack: &Pack) -> Seq {
-        self.announce_as("compare", peer, pack, pack.bytes.len())
+        self.announce_as(json!({"say": "compare"}), peer, pack, pack.bytes.len())
     }
 
     /// Sends these bytes, at most 1000, as the only packet of what was announced.

@@ -3,29 +3,24 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use fabricast::object::manifest::{Kind, Manifest, TOP};
-use fabricast::object::pack::{Content, Pack, Piece};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::forged::{false_sender, finder};
-use crate::common::attacks::liars;
-use crate::common::control::{Peer, Stream, entry};
+use crate::common::control::Peer;
 use crate::common::feed::{ends, feed_in, follow, serve, until_all};
-use crate::common::place::Loopback;
 use crate::common::tree::{described, recv, send};
-use crate::common::{End, Run, Scratch};
+use crate::common::{End, Scratch};
 
-const FORCE: [&str; 1] = ["--force"];
+pub(super) const FORCE: [&str; 1] = ["--force"];
 
 /// Bytes of files that a receiver had already.
 #[track_caller]
-fn present(done: &End) -> u64 {
+pub(super) fn present(done: &End) -> u64 {
     done.one("done")["tally"]["present_bytes"].as_u64().unwrap()
 }
 
@@ -34,7 +29,7 @@ fn len(done: &End) -> u64 {
 }
 
 /// Bytes that the sender had on the wire.
-fn wire(sent: &End) -> u64 {
+pub(super) fn wire(sent: &End) -> u64 {
     let wire = &sent.one("summary")["traffic"]["wire_bytes"];
     wire.as_u64().unwrap()
 }
@@ -99,224 +94,62 @@ fn of_a_set_that_is_there_next_to_nothing_is_sent() {
     }
 }
 
-const LITTLE_PATIENCE: [&str; 4] = ["--patience", "2s", "--slow", "drop"];
-
-/// A member that may have the set and says nothing: the other one gets the set as if nobody had
-/// it, and the liar is dropped.
+/// A member that has another file gets it before a late receiver gets all that it lacks.
 #[test]
-fn one_that_never_says_what_it_found_does_not_stop_the_others() {
-    let (sent, good) = liars::compares(&Loopback, &LITTLE_PATIENCE, |liar| {
-        liar.until("end");
-        liar.until("removed");
-    });
-    assert_eq!(
-        (sent.result("liar")["state"].clone(), present(&good)),
-        ("dropped".into(), 0)
-    );
-    assert!(wire(&sent) > 12_000_000);
-}
-
-/// A member that has nothing and says that it may have all. The other one compares what it has. The
-/// sender sends all of it again to the liar alone, which is given up by its proof.
-#[test]
-fn one_that_claims_what_it_lacks_harms_itself() {
-    let (sent, good) = liars::compares(&Loopback, &LITTLE_PATIENCE, |liar| {
-        liar.say(json!({"say": "looked", "candidates": [[0, 1]]}));
-        let packs = answer_until_end(liar);
-        assert!(packs.len() >= 4, "{packs:?}");
-        let runs = [[packs[0], packs[0] + packs.len() as u64]];
-        liar.say(json!({"say": "has", "runs": runs}));
-        let counted = json!({
-            "say": "verified", "received": 0, "duplicates": 0, "mended": 0, "mended_bytes": 0,
-            "dropped": 0, "proof": "0".repeat(64),
-        });
-        liar.say(counted);
-        liar.until("removed");
-    });
-    assert_eq!(sent.result("liar")["state"], "failed");
-    assert_eq!(present(&good), 12_000_000);
-    assert!(wire(&sent) < 500_000, "{}", wire(&sent));
-}
-
-/// Like the one before, but it says that it lacks everything. It gets it again, and takes nothing.
-#[test]
-fn one_that_lacks_all_that_it_claimed_gets_it_after_the_others() {
-    let (sent, good) = liars::compares(&Loopback, &LITTLE_PATIENCE, |liar| {
-        liar.say(json!({"say": "looked", "candidates": [[0, 1]]}));
-        answer_until_end(liar);
-        liar.say(json!({"say": "has", "runs": []}));
-        let again = liar.until("pack");
-        assert!(again["again"].is_u64(), "{again}");
-        liar.until("removed");
-    });
-    assert_eq!(sent.result("liar")["state"], "dropped");
-    assert_eq!(present(&good), 12_000_000);
-}
-
-/// A member that compares nothing is slow, and the rule for slow receivers applies.
-#[test]
-fn one_that_never_compares_is_given_up() {
-    for rule in ["drop", "demote"] {
-        let args = ["--patience", "2s", "--slow", rule];
-        let (sent, good) = liars::compares(&Loopback, &args[..], |liar| {
-            liar.say(json!({"say": "looked", "candidates": [[0, 1]]}));
-            if rule == "demote" {
-                liar.until("demoted");
-                liar.until("join");
-            }
-            liar.until("removed");
-        });
-        assert_eq!(sent.result("liar")["state"], "dropped", "{rule}");
-        assert_eq!(present(&good), 12_000_000, "{rule}");
-    }
-}
-
-/// Words that make no sense: the sender parts with the member that says them.
-#[test]
-fn words_out_of_turn_are_refused() {
-    let looked = || json!({"say": "looked", "candidates": [[0, 1]]});
-    let cases: [(&str, Vec<Value>); 6] = [
-        (
-            "no such pack",
-            vec![looked(), json!({"say": "compared", "number": 7})],
-        ),
-        (
-            "nothing announced",
-            vec![json!({"say": "compared", "number": 1})],
-        ),
-        ("twice", vec![looked(), looked()]),
-        (
-            "falling",
-            vec![json!({"say": "looked", "candidates": [[3, 4], [1, 2]]})],
-        ),
-        (
-            "empty",
-            vec![json!({"say": "looked", "candidates": [[3, 3]]})],
-        ),
-        (
-            "too many",
-            vec![json!({
-                "say": "looked",
-                "candidates": (0..200).map(|n| [2 * n, 2 * n + 1]).collect::<Vec<_>>(),
-            })],
-        ),
-    ];
-    for (why, words) in cases {
-        let (sent, _) = liars::compares(&Loopback, &[], |liar| {
-            words.into_iter().for_each(|word| liar.say(word));
-        });
-        assert_eq!(sent.result("liar")["state"], "lost", "{why}");
-    }
-}
-
-/// Answers each pack that is compared, until all were announced. Returns their numbers.
-fn answer_until_end(liar: &mut Peer) -> Vec<u64> {
-    let (mut number, mut compared) = (0, Vec::new());
-    loop {
-        let message = liar.hear();
-        match message["say"].as_str().unwrap() {
-            "pack" => number += 1,
-            "compare" => {
-                liar.say(json!({"say": "compared", "number": number}));
-                compared.push(number);
-                number += 1;
-            }
-            "end" => return compared,
-            _ => {}
-        }
-    }
-}
-
-/// A hand-made sender of a file "x" that the receiver may have, once the receiver has looked: the
-/// receiver, the sender's connection, its datagrams, and the pack that has the file.
-fn hand_made(to: &Path, args: &[&str]) -> (Run, Peer, Stream, Pack) {
-    fs::create_dir(to).unwrap();
-    fs::write(to.join("x"), "mine").unwrap();
-    let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
-    let there = File::options().write(true).open(to.join("x")).unwrap();
-    there.set_modified(time).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let run = recv(&address, "r0", to, &[&FORCE, args].concat());
-    let mut peer = Peer::accept(&listener);
-    let mut stream = peer.start_set_with("x", 1, 4, json!({"compares": 5000}));
-    let mut manifest = Manifest::default();
-    let x = entry(TOP, b"x", Kind::File(4), 0o644);
-    manifest.add(x).unwrap();
-    let mut page = Vec::new();
-    manifest.put_page(0, &mut page);
-    let page = Pack::new(Content::Page, &page);
-    stream.send(&mut peer, &page, &page.bytes);
-    assert_eq!(peer.until("looked")["candidates"], json!([[0, 1]]));
-    let piece = Piece::Bytes {
-        file: 0,
-        offset: 0,
-        len: 4,
-        last: true,
-    };
-    (
-        run,
-        peer,
-        stream,
-        Pack::new(Content::Pieces(vec![piece]), b"mine"),
-    )
-}
-
-/// A header that was bent on its way is requested again, and the file remains. If what comes then
-/// is not what was announced, the receiver gives up.
-#[test]
-fn a_bent_header_is_requested_again() {
-    for (is_bent, is_mended) in [(false, true), (true, true), (true, false)] {
-        let dir = Scratch::new();
-        let (run, mut peer, mut stream, pack) = hand_made(&dir.path("to"), &[]);
-        let right = pack.bytes[..pack.header].to_vec();
-        let mut header = right.clone();
-        if is_bent {
-            header[20] ^= 1;
-        }
-        let op = stream.announce_to_compare(&mut peer, &pack);
-        stream.send_bytes(op, &header);
-        if is_bent {
-            let need = peer.until("need");
-            assert_eq!((&need["pack"], &need["block"]), (&json!(1), &Value::Null));
-            peer.give(if is_mended { &right } else { &header });
-        }
-        if !is_mended {
-            assert_eq!(peer.until("failed")["code"], 6);
-            assert_ne!(run.end().code, Some(0));
-            continue;
-        }
-        assert_eq!(peer.until("compared")["number"], 1);
-        peer.say(json!({"say": "end", "packs": 2, "key": "00".repeat(32)}));
-        assert_eq!(peer.until("has")["runs"], json!([[1, 2]]));
-        peer.until("working");
-        peer.until("verified");
-        peer.say(json!({"say": "bye"}));
-        let done = run.end().expect(0);
-        assert_eq!(present(&done), 4);
-        assert_eq!(done.all("storing").count(), 1);
-    }
-}
-
-/// A receiver that has compared all waits for the others, longer than it bears silence otherwise.
-/// It says that it compares, and how far it is.
-#[test]
-fn a_receiver_waits_for_others_that_compare() {
+fn one_that_differs_does_not_wait_for_a_late_receiver() {
     let dir = Scratch::new();
-    let args = ["--receive-timeout", "500ms"];
-    let (mut run, mut peer, mut stream, pack) = hand_made(&dir.path("to"), &args);
-    let op = stream.announce_to_compare(&mut peer, &pack);
-    stream.send_bytes(op, &pack.bytes[..pack.header]);
-    peer.until("compared");
-    run.until_ever("comparing", |_| true);
-    run.until_ever("progress", |e| {
-        (&e["present"], &e["placed"]) == (&json!(4), &json!(4))
-    });
-    std::thread::sleep(Duration::from_secs(2));
-    peer.say(json!({"say": "end", "packs": 2, "key": "00".repeat(32)}));
-    peer.until("verified");
-    peer.say(json!({"say": "bye"}));
-    run.end().expect(0);
+    let top = dir.path("set");
+    fs::create_dir(&top).unwrap();
+    let to = dir.path("has");
+    fs::create_dir(&to).unwrap();
+    for n in 0..6 {
+        let file = dir.file("file", 4_200_000 + n);
+        fs::rename(file, top.join(n.to_string())).unwrap();
+    }
+    let copied = Command::new("cp").arg("-a").arg(&top).arg(&to).status();
+    assert!(copied.unwrap().success());
+    spoil(&to.join("set/5"), 9);
+    fs::rename(dir.file("new", 4_000_000), top.join("new")).unwrap();
+    let (mut sender, address) = send(&[&top], &["--rate", "5MB/s"]);
+    let first = recv(&address, "first", &to, &FORCE);
+    sender.until_share_of("slowest", 1);
+    let late = recv(&address, "late", &dir.path("late"), &[]);
+    sender.until("verified", |e| e["receiver"] == "first");
+    let progress = sender.until("progress", |_| true);
+    let slowest = progress["slowest"].as_u64().unwrap();
+    assert!(slowest < 20_000_000, "{progress}");
+    let first = first.end().expect(0);
+    assert_eq!(present(&first), len(&first) - 4_200_005 - 4_000_000);
+    late.end().expect(0);
+    sender.end().expect(0);
+    assert_eq!(described(&top), described(&dir.path("late/set")));
+}
+
+/// A file to which another group may write is received anew, since others may have it open.
+#[test]
+fn a_file_of_another_group_does_not_stay() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give files away");
+        return;
+    }
+    let dir = Scratch::new();
+    let (top, to) = (dir.path("set"), dir.path("to"));
+    fs::create_dir(&top).unwrap();
+    for name in ["ours", "theirs"] {
+        fs::write(top.join(name), "some words").unwrap();
+        fs::set_permissions(top.join(name), fs::Permissions::from_mode(0o664)).unwrap();
+    }
+    transfer(&top, &[&to], &[]);
+    let there = to.join("set/theirs");
+    let before = inode(&there);
+    std::os::unix::fs::chown(&there, None, Some(12_345)).unwrap();
+    let (_, done) = transfer(&top, &[&to], &[]);
+    assert_eq!(present(&done[0]), 10);
+    assert_ne!(inode(&there), before);
+    let (_, done) = transfer(&top, &[&to], &[]);
+    assert_eq!(present(&done[0]), 20);
+    let (_, done) = transfer(&top, &[&to], &["--no-compare"]);
+    assert_eq!(present(&done[0]), 0);
 }
 
 /// Honest receivers that lack much of what they claimed are not slow: one has another file of
@@ -354,17 +187,6 @@ fn honest_receivers_that_differ_are_not_left_behind() {
             assert_eq!(described(&top), described(&to.join("set")));
         }
     }
-}
-
-/// A sender that announces more than a receiver has to bear is no sender of this version.
-#[test]
-fn a_sender_that_does_not_wait_for_comparisons_is_refused() {
-    let dir = Scratch::new();
-    let (run, mut peer, mut stream, pack) = hand_made(&dir.path("to"), &[]);
-    (0..9).for_each(|_| _ = stream.announce_to_compare(&mut peer, &pack));
-    peer.until("failed");
-    assert_ne!(run.end().code, Some(0));
-    assert_eq!(fs::read(dir.path("to/x")).unwrap(), b"mine");
 }
 
 /// Writes to a file at this place, which keeps its length and its time.

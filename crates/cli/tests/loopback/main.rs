@@ -4,6 +4,7 @@
 mod common;
 
 mod again;
+mod again_lies;
 mod copy;
 mod copy_ssh;
 mod demo;

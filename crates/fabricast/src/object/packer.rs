@@ -48,6 +48,8 @@ pub struct Packer {
     compared: Option<Sender<EntryRanges>>,
     spare: Sender<Vec<u8>>,
     is_over: Arc<AtomicBool>,
+    /// Whether the thread has read as much ahead as it may.
+    waits: Arc<AtomicBool>,
 }
 
 impl Packer {
@@ -74,6 +76,8 @@ impl Packer {
         let (spare, given) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
+        let waits = Arc::<AtomicBool>::default();
+        let waiting = waits.clone();
         thread::Builder::new()
             .name("fabricast-read".into())
             .spawn(move || {
@@ -82,6 +86,7 @@ impl Packer {
                     tell,
                     waker,
                     over: &over,
+                    waits: &waiting,
                     compared: EntryRanges::default(),
                     compares: false,
                     pieces: Vec::new(),
@@ -105,7 +110,13 @@ impl Packer {
             compared: None,
             spare,
             is_over,
+            waits,
         }
+    }
+
+    /// Whether the thread has read as much ahead as it may, and waits for the caller.
+    pub fn waits(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Says which files are compared, after [`Packed::Pages`].
@@ -142,6 +153,7 @@ struct Reading<'a> {
     tell: SyncSender<Packed>,
     waker: Waker,
     over: &'a AtomicBool,
+    waits: &'a AtomicBool,
     /// The files that are compared.
     compared: EntryRanges,
     /// Whether these are read now, and not the others.
@@ -165,7 +177,9 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn say(&self, packed: Packed) -> Option<()> {
+        self.waits.store(true, Ordering::Relaxed);
         let said = self.tell.send(packed);
+        self.waits.store(false, Ordering::Relaxed);
         self.waker.wake();
         said.ok()
     }

@@ -38,7 +38,7 @@ use crate::waker::Waker;
 /// How long a receiver may take to make room for the file.
 const PREPARE: Duration = Duration::from_secs(10);
 /// The least speed at which a receiver proves what it has, in bytes per second.
-const PROVING_SPEED_MIN: u64 = 20_000_000;
+pub const PROVING_SPEED_MIN: u64 = 20_000_000;
 /// How many receivers may make room for the file at once.
 const PREPARING: usize = 1024;
 

@@ -1,11 +1,12 @@
 //! Receivers that get on all the time, only more slowly than the others: which the sender leaves
 //! behind (spec 5.5).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, NodeId};
 
 use super::ALL;
+use super::admission::PROVING_SPEED_MIN;
 use super::events::{Part, State};
 use super::receiver_table::{Member, Place, Stage, Wait};
 use super::sender_session::SenderSession;
@@ -97,6 +98,31 @@ impl SenderSession<'_> {
         }
     }
 
+    /// Leaves members behind that compare at less than half of the speed of the others and of what
+    /// the sender could read, and have held them up for longer than the patience. `passed`: the
+    /// time since this was done last.
+    pub(super) fn leave_slow_comparers(&mut self, passed: Duration) {
+        // The sender could go on, were it not for members.
+        let is_ready =
+            self.has_compared() && (self.is_read || self.packer.waits()) && !self.is_full();
+        let comparing = || self.admission.members.iter().filter(|m| m.compares());
+        let all = comparing().count();
+        let idle = comparing().filter(|m| !m.has_to_compare()).count();
+        let others_wait = is_ready && idle > 0 && 2 * idle + 1 >= all;
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            let holds = others_wait && member.has_to_compare();
+            let may = member.compares() && self.may_leave(member);
+            let member = &mut self.admission.members[at];
+            let Some(comparing) = member.comparing.as_mut().filter(|_| may) else {
+                continue;
+            };
+            if comparing.count(passed, holds) > self.options.patience {
+                self.leave_behind(at, Wait::holding(self.options.patience));
+            }
+        }
+    }
+
     /// Removes receivers that take too long when the others have everything, so that the sender
     /// does not stay for ever for one that trickles.
     pub(super) fn leave_trickling(&mut self, now: Instant) {
@@ -122,7 +148,7 @@ impl SenderSession<'_> {
             };
             // Others that have compared what they have took no time for what comes again.
             let others = match self.has_compared() {
-                true => others.map(|others| others.not_before(self.catch_up.last)),
+                true => others.map(|others| others.at_least(self.set_takes())),
                 false => others,
             };
             let reason = |others| trickles(member, self.options, now, others, receivers);
@@ -130,6 +156,16 @@ impl SenderSession<'_> {
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
         }
+    }
+
+    /// How long the set takes at [`PROVING_SPEED_MIN`], or at the user's rate if that is less.
+    fn set_takes(&self) -> Duration {
+        let rate = match &self.options.shared_rate {
+            Some(shared) => Some(shared.rate()),
+            None => self.options.rate,
+        };
+        let speed = rate.map_or(PROVING_SPEED_MIN, |rate| rate.clamp(1, PROVING_SPEED_MIN));
+        Duration::from_secs(self.set.known_len().unwrap_or(0) / speed)
     }
 
     /// Notes since when receivers hold a stream back because they have not proven what they got.

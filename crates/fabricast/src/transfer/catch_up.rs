@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::object::{Again, PackIndex, Repacker};
 use crate::waker::Waker;
@@ -87,8 +86,6 @@ pub struct CatchUp {
     sums: Vec<u64>,
     /// Bytes of the packs that were sent again.
     pub bytes: u64,
-    /// When the last one was sent again.
-    pub last: Option<Instant>,
 }
 
 impl CatchUp {
@@ -101,7 +98,6 @@ impl CatchUp {
             is_reading: false,
             sums: vec![0],
             bytes: 0,
-            last: None,
         }
     }
 
@@ -121,9 +117,10 @@ impl CatchUp {
         lacks.runs().map(|(start, end)| sum(end) - sum(start)).sum()
     }
 
-    /// Whether another pack may be read: one at a time, and while the stream runs within the share.
-    pub fn is_due(&self, has_ended: bool) -> bool {
-        !self.is_reading && (has_ended || self.bytes * SHARE <= self.stream())
+    /// Whether another pack may be read: one at a time, and within the share unless the network
+    /// `is_free`, since all of the stream was sent.
+    pub fn is_due(&self, is_free: bool) -> bool {
+        !self.is_reading && (is_free || self.bytes * SHARE <= self.stream())
     }
 
     /// Has a pack read, without what came of the files `failed`.

@@ -31,6 +31,8 @@ pub struct MemberComparing {
     pub(super) to_compare: VecDeque<ToCompare>,
     /// Since when it could compare the oldest one, if its header was delivered.
     since: Option<Instant>,
+    /// How long the others have waited for it, less the time in which they have not.
+    holds: Duration,
 }
 
 /// A pack that a member has to compare.
@@ -93,6 +95,16 @@ impl MemberComparing {
     /// Since when the sender waits for it to compare the next pack, if it does.
     pub fn waits_since(&self) -> Option<Instant> {
         self.since
+    }
+
+    /// Counts a time that has passed, in which it held the others up or not. Returns how much
+    /// longer it has held them up than not. So one that has half of their speed is forgiven.
+    pub fn count(&mut self, passed: Duration, holds: bool) -> Duration {
+        self.holds = match holds {
+            true => self.holds + passed,
+            false => self.holds.saturating_sub(passed),
+        };
+        self.holds
     }
 
     /// Bytes of files in the packs that it has not compared.
@@ -182,6 +194,20 @@ mod tests {
         assert!(!member.clone().looked(&many, false));
         assert!(member.looked(&many[1..], false) && member.has_looked);
         assert!(!member.looked(&[], false), "it has said all");
+    }
+
+    /// One that holds the others up for less than half of the time may go on for ever.
+    #[test]
+    fn one_that_holds_the_others_up_is_known_by_the_time() {
+        let mut member = MemberComparing::default();
+        for _ in 0..1000 {
+            assert!(member.count(S, true) <= S && member.count(S, false).is_zero());
+        }
+        member.count(S, false);
+        for second in 1..10 {
+            assert_eq!(member.count(2 * S, true), (second + 1) * S);
+            assert_eq!(member.count(S, false), second * S);
+        }
     }
 
     /// The sender waits only while a member can compare something, and from the last answer on.

@@ -232,10 +232,10 @@ impl SenderSession<'_> {
 
     /// Admits the receivers that wait for it to the group.
     pub(super) fn admit_waiting(&mut self) {
-        let has_ended = self.root.is_some();
+        let may_return = self.root.is_some() && !self.others_lack();
         let waits = |m: &Member| match m.place {
             Place::Waiting => m.active(),
-            Place::Aside => m.active() && has_ended,
+            Place::Aside => m.active() && may_return,
             _ => false,
         };
         let waiting = self.admission.members.iter().filter(|m| waits(m));
@@ -357,12 +357,18 @@ impl SenderSession<'_> {
                 Err(reason) => self.cannot_send_again(number, &reason),
             }
         }
-        if !self.catch_up.is_due(self.root.is_some()) || self.is_full() {
+        let is_free = self.root.is_some() || self.only_compares();
+        if !self.catch_up.is_due(is_free) || self.is_full() {
             return Ok(());
         }
-        let members = self.admission.members.iter();
-        let lacking = members.filter(|m| m.in_group() && m.has_said);
-        if let Some(next) = lacking.filter_map(|m| m.lacks.first()).min() {
+        // Those that were there from the start do not wait for what others have missed.
+        let first = |is_whole: bool| {
+            let members = self.admission.members.iter();
+            let lacking = members.filter(|m| m.in_group() && m.has_said);
+            let lacking = lacking.filter(|m| (m.part == Part::Whole) == is_whole);
+            lacking.filter_map(|m| m.lacks.first()).min()
+        };
+        if let Some(next) = first(true).or_else(|| first(false)) {
             self.release_served();
             self.catch_up.read(next, &self.failed_files);
         }
@@ -390,7 +396,6 @@ impl SenderSession<'_> {
         let record = PackRecord::of(&pack);
         let announced = ToReceiver::Pack(Announced::new(&record, Some(number)));
         self.catch_up.bytes += u64::from(record.len);
-        self.catch_up.last = Some(Instant::now());
         self.announce(&announced, Memory::new(pack.bytes)).map(drop)
     }
 

@@ -71,7 +71,7 @@ pub fn open(
         ReachRule::Auto | ReachRule::Unicast => None,
     };
     // What one receiver lacks comes to all, so nothing is compared then.
-    let can_compare = !is_stream && addresses.is_empty();
+    let can_compare = options.compares && !is_stream && addresses.is_empty();
     let compares = can_compare && members.iter().all(Member::may_compare);
     let start = Start {
         group,

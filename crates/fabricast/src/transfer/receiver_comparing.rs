@@ -29,8 +29,10 @@ impl ReceiverSession<'_> {
         let number = self.packs.push(record);
         let now = self.clock.now();
         let Some(comparing) = &mut self.comparing else {
-            // It comes again as a whole.
-            self.packs.set(number, Pack::Lacking);
+            if !self.keeps(number, &record) {
+                // It comes again as a whole.
+                self.packs.set(number, Pack::Lacking);
+            }
             let decline = Command::Decline {
                 group: ALL,
                 sender: ROOT,
@@ -206,6 +208,8 @@ impl ReceiverSession<'_> {
     /// Compares nothing more. Packs that were compared and are not here are lacking.
     pub(super) fn leave_comparison(&mut self) {
         let comparing = self.comparing.take();
+        // What is lacking comes from now on.
+        self.progress.0 = Instant::now();
         let Some(first) = comparing.and_then(|comparing| comparing.first) else {
             return;
         };

@@ -30,8 +30,8 @@ impl ReceiverSession<'_> {
             Some(number) if number as usize >= self.packs.len() => return Err(absurd()),
             Some(number) => number,
         };
-        let is_kept = is_new && self.keeps(number, &record);
-        if is_kept || !is_new && !self.is_wanted(number) {
+        let is_wanted = is_new || self.is_wanted(number);
+        if !is_wanted || self.keeps(number, &record) {
             let decline = Command::Decline {
                 group: ALL,
                 sender: ROOT,

@@ -309,6 +309,12 @@ impl Member {
         self.in_group() && self.part == Part::Whole && self.comparing.is_some()
     }
 
+    /// Whether it takes part in comparing, and has a pack to compare.
+    pub fn has_to_compare(&self) -> bool {
+        let comparing = self.comparing.as_ref().filter(|_| self.compares());
+        comparing.is_some_and(|comparing| comparing.waits_since().is_some())
+    }
+
     /// Whether this receiver is another one that is gone, and has come back: from the same host,
     /// under the same name.
     pub fn replaces(&self, gone: &Member) -> bool {

@@ -124,7 +124,8 @@ pub fn send(
     let result = open(&mut admission, set.is_stream(), session, options);
     let mut sending = match result {
         Ok((driver, plan)) => {
-            if !set.is_stream()
+            if options.compares
+                && !set.is_stream()
                 && plan.start.addresses.is_empty()
                 && let Some(text) = why_all_is_sent(&admission.members)
             {

@@ -104,6 +104,18 @@ impl SenderSession<'_> {
         });
     }
 
+    /// Whether a member that was there from the start may lack packs that were compared. Those that
+    /// are too slow for it come after that.
+    pub(super) fn others_lack(&self) -> bool {
+        let lacks = |m: &Member| m.compares() && m.complete.is_none();
+        self.has_compared() && self.admission.members.iter().any(lacks)
+    }
+
+    /// Whether members only compare, and nothing is under way but headers.
+    pub(super) fn only_compares(&self) -> bool {
+        self.has_compared() && self.under_way.len() == self.headers.len()
+    }
+
     /// Whether packs are compared in this transfer.
     pub(super) fn has_compared(&self) -> bool {
         matches!(self.comparison, ComparingPhase::Decided(Some(_)))
@@ -116,7 +128,8 @@ pub fn why_all_is_sent(members: &[Member]) -> Option<String> {
     let first = others.first().filter(|_| others.len() < members.len())?;
     Some(format!(
         "all of the set is sent, though other receivers may have something of it: {} can compare \
-         nothing (nothing of it is there, or it may not be replaced, {OVERWRITE} and {FROM})",
+         nothing (nothing of it is there, it may not be replaced, {OVERWRITE} and {FROM}, or it \
+         goes on where an earlier run was)",
         first_of(&first.name(), others.len())
     ))
 }

@@ -557,7 +557,7 @@ impl<'a> SenderSession<'a> {
         if self.ticked.is_some_and(|t| now - t < TICK) {
             return;
         }
-        self.ticked = Some(now);
+        let ticked = self.ticked.replace(now);
         self.admission.expire(now, self.tell);
         self.count_receivers();
         self.watch_proofs(now);
@@ -579,6 +579,8 @@ impl<'a> SenderSession<'a> {
             self.evict(at, now, all);
         }
         self.leave_far_behind(now);
+        // A sender that was stopped waited for nobody.
+        self.leave_slow_comparers(ticked.map_or(TICK, |t| (now - t).min(10 * TICK)));
         self.leave_trickling(now);
         self.look_at_share();
         self.tell_unanswered(now);

@@ -31,10 +31,10 @@ pub struct OthersDone {
 }
 
 impl OthersDone {
-    /// The same, but no earlier than this time.
-    pub fn not_before(self, time: Option<Instant>) -> OthersDone {
-        let at = time.map_or(self.at, |time| self.at.max(time));
-        OthersDone { at, ..self }
+    /// The same, but it took as long as this, if it took less.
+    pub fn at_least(self, lasted: Duration) -> OthersDone {
+        let lasted = self.lasted.max(lasted);
+        OthersDone { lasted, ..self }
     }
 }
 
@@ -193,10 +193,10 @@ mod tests {
         member.since = streamed.at + 50 * S;
         assert_eq!(after(&member, &options, 262, 1), None);
         assert!(after(&member, &options, 263, 1).is_some());
-        // Where packs come again to one that has compared, its time begins with the last of them.
+        // Those that have only compared say nothing of how long it takes to send the set.
         member.since = streamed.at;
-        for (last, seconds) in [(None, 212), (Some(streamed.at + 300 * S), 512)] {
-            let (at, others) = (streamed.at + seconds * S, streamed.not_before(last));
+        for (sent, seconds) in [(5, 212), (30, 612)] {
+            let (at, others) = (streamed.at + seconds * S, streamed.at_least(sent * S));
             assert_eq!(trickles(&member, &options, at, others, 1), None);
             assert!(trickles(&member, &options, at + S, others, 1).is_some());
         }

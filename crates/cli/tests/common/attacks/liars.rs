@@ -115,13 +115,17 @@ fn speak(
     });
     let own = header.source.0 as usize;
     hears.set_read_timeout(Some(pause)).unwrap();
+    udp.set_read_timeout(Some(Duration::from_millis(1)))
+        .unwrap();
     let (mut bytes, mut said, mut count) = (vec![0; 65_536], Instant::now(), 0);
     while !over.load(Ordering::Relaxed) {
         let mut space = [0; HEAD_MAX];
         let mut answer = Writer::new(&mut space);
         wire::put_header(&mut answer, &header);
         let mut probe = None;
-        if let Ok(len) = hears.recv(&mut bytes)
+        // What comes to it alone comes to its own socket.
+        let heard_some = hears.recv(&mut bytes).or_else(|_| udp.recv(&mut bytes));
+        if let Ok(len) = heard_some
             && let Ok(datagram) = wire::decode(&bytes[..len])
         {
             match datagram.frames().next() {
@@ -316,13 +320,25 @@ pub fn compares(
     args: &[&str],
     tells: impl FnOnce(&mut Peer),
 ) -> (crate::common::End, crate::common::End) {
-    let dir = Scratch::new();
-    let source = dir.file("source", 12_000_000);
+    compares_in(&Scratch::new(), place, args, tells)
+}
+
+/// Like [`compares`], in this directory, where the file may be as `source`.
+pub fn compares_in(
+    dir: &Scratch,
+    place: &impl Place,
+    args: &[&str],
+    tells: impl FnOnce(&mut Peer),
+) -> (crate::common::End, crate::common::End) {
+    let source = dir.path("source");
+    if !source.exists() {
+        dir.file("source", 12_000_000);
+    }
     std::fs::copy(&source, dir.path("copy")).unwrap();
     let time = source.metadata().unwrap().modified().unwrap();
     let copy = std::fs::File::options().write(true).open(dir.path("copy"));
     copy.unwrap().set_modified(time).unwrap();
-    let (send, mut liar, good) = lied_to(place, &dir, 0, Lie::Acknowledges, args);
+    let (send, mut liar, good) = lied_to(place, dir, 0, Lie::Acknowledges, args);
     tells(&mut liar.peer);
     let good = good.end().expect(0);
     let sent = send.end().expect(4);

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::{self as sys, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::Gid;
 
 use super::{Tree, WRITE_OTHERS, beneath, relative};
 use crate::object::manifest::{Entry, Kind, Manifest};
@@ -53,9 +55,13 @@ impl Tree {
             if number % LOOKED == 0 && !go_on() {
                 break;
             }
-            let owner = self.owner(number).and_then(|owner| owner.0);
+            let (owner, group) = self.owner(number).unwrap_or_default();
             let owner = owner.unwrap_or_else(rustix::process::geteuid).as_raw();
-            let is_it = |there: &Stat| is_candidate(entry, owner, there);
+            let is_it = |there: &Stat| {
+                is_candidate(entry, owner, there)
+                    && (there.st_mode & Mode::WGRP.bits() == 0
+                        || there.st_gid == self.group_of(number, group))
+            };
             if let Some((file, there)) = candidates.open_if(number, is_it)
                 && self.has_no_other_attributes(entry, &file)
             {
@@ -63,6 +69,25 @@ impl Tree {
             }
         }
         candidates
+    }
+
+    /// The group that a new file would have: that which the set gives it, that of a directory which
+    /// hands its group on, or the receiver's. To a file of another group others could write.
+    fn group_of(&self, file: u32, given: Option<Gid>) -> u32 {
+        let given = given.map(Gid::as_raw);
+        given.unwrap_or_else(|| {
+            let path = relative(&self.manifest, self.destination.name.as_deref(), file);
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new("."));
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = beneath::open(&*self.root, parent, flags, Mode::empty());
+            let there = opened.and_then(sys::fstat).ok();
+            let hands_on = there.filter(|there| there.st_mode & Mode::SGID.bits() != 0);
+            let own = || rustix::process::getegid().as_raw();
+            hands_on.map_or_else(own, |there| there.st_gid)
+        })
     }
 
     /// Whether a file has no extended attribute that the set would not give it: no access control

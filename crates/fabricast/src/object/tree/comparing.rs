@@ -315,6 +315,37 @@ fn len_of(candidates: &Candidates, file: u32) -> u64 {
     }
 }
 
+/// Bytes that a receiver compares in a second, at least, over all packs.
+const SPEED_MIN: u64 = 20_000_000;
+/// Bytes as which a file counts beside its own, for opening it.
+const PER_FILE: u64 = 16_384;
+
+/// The time for comparing: one that is too slow gives up, so that the others do not wait for it.
+struct Time {
+    /// For each pack, at most, and for all together beside what their bytes take.
+    limit: Duration,
+    /// What the bytes so far may take.
+    allowed: Duration,
+    spent: Duration,
+}
+
+impl Time {
+    /// The time for the next pack.
+    fn next(&mut self, header: &Header) -> Duration {
+        if let Content::Pieces(pieces) = &header.content {
+            let files = pieces.chunk_by(|one, next| one.file() == next.file());
+            let read = pieces.iter().map(|piece| match piece {
+                Piece::Bytes { len, .. } => u64::from(*len),
+                Piece::Hole { .. } | Piece::Failed { .. } => 0,
+            });
+            let bytes = read.sum::<u64>() + files.count() as u64 * PER_FILE;
+            self.allowed += Duration::from_secs_f64(bytes as f64 / SPEED_MIN as f64);
+        }
+        let left = (self.limit + self.allowed).saturating_sub(self.spent);
+        left.min(self.limit)
+    }
+}
+
 /// The protocol's end of a thread that compares packs. Dropping it ends the thread after the
 /// present block.
 pub struct Comparer {
@@ -327,7 +358,8 @@ pub struct Comparer {
 
 impl Comparer {
     /// Starts the thread; it wakes `waker` whenever it has compared a pack. When a pack has taken
-    /// longer than `limit`, the thread gives up: nothing of this pack and of later ones is here.
+    /// longer than `limit`, or all packs so much longer than they take at [`SPEED_MIN`], the thread
+    /// gives up: nothing of this pack and of later ones is here.
     /// `keeps_headers`: whether the caller wants the headers of packs that are here.
     pub fn start(
         candidates: Candidates,
@@ -343,13 +375,20 @@ impl Comparer {
             .name("fabricast-compare".into())
             .spawn(move || {
                 let mut comparison = Some(Comparison::new(candidates, keeps_headers));
+                let mut time = Time {
+                    limit,
+                    allowed: Duration::ZERO,
+                    spent: Duration::ZERO,
+                };
                 for (number, header) in to_do {
-                    let until = Instant::now() + limit;
+                    let began = Instant::now();
+                    let until = began + time.next(&header);
                     let goes_on = || !over.load(Ordering::Relaxed) && Instant::now() < until;
                     let had = comparison.is_some();
                     let done = comparison
                         .as_mut()
                         .and_then(|comparison| comparison.compare(number, header, &goes_on));
+                    time.spent += began.elapsed();
                     if done.is_none() {
                         comparison = None;
                     }
@@ -405,5 +444,43 @@ impl Comparer {
 impl Drop for Comparer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pack may take as long as the limit. What all take beside their bytes is bounded, too.
+    #[test]
+    fn one_that_is_slow_all_the_time_gives_up() {
+        let limit = Duration::from_secs(5);
+        let header = |len| {
+            let piece = Piece::Bytes {
+                file: 0,
+                offset: 0,
+                len,
+                last: false,
+            };
+            Header {
+                content: Content::Pieces(vec![piece]),
+                hashes: Vec::new(),
+            }
+        };
+        let second = header((SPEED_MIN - PER_FILE) as u32);
+        let mut time = Time {
+            limit,
+            allowed: Duration::ZERO,
+            spent: Duration::ZERO,
+        };
+        for _ in 0..100 {
+            assert_eq!(time.next(&second), limit, "it is as fast as it has to be");
+            time.spent += Duration::from_secs(1);
+        }
+        for left in (1..=5).rev() {
+            assert_eq!(time.next(&second), Duration::from_secs(left));
+            time.spent += Duration::from_secs(2);
+        }
+        assert_eq!(time.next(&second), Duration::ZERO);
     }
 }
