@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
@@ -214,11 +216,14 @@ impl Peer {
 pub struct Stream {
     datagrams: Sender<Vec<u8>>,
     next: u32,
+    is_quiet: Arc<AtomicBool>,
 }
 
 impl Stream {
     fn start(root: UdpSocket, to: SocketAddr) -> Stream {
         let (datagrams, told) = channel::<Vec<u8>>();
+        let is_quiet = Arc::<AtomicBool>::default();
+        let quiet = is_quiet.clone();
         root.set_read_timeout(Some(Duration::from_millis(20)))
             .unwrap();
         thread::spawn(move || {
@@ -229,13 +234,22 @@ impl Stream {
                     Err(TryRecvError::Empty) => {}
                     Err(TryRecvError::Disconnected) => return,
                 }
-                for datagram in &sent {
+                for datagram in sent.iter().filter(|_| !quiet.load(Ordering::Relaxed)) {
                     let _ = root.send_to(datagram, to);
                 }
                 let _ = root.recv_from(&mut [0; 2000]); // at most for a moment
             }
         });
-        Stream { datagrams, next: 7 }
+        Stream {
+            datagrams,
+            next: 7,
+            is_quiet,
+        }
+    }
+
+    /// Sends nothing more, or goes on.
+    pub fn set_quiet(&self, quiet: bool) {
+        self.is_quiet.store(quiet, Ordering::Relaxed);
     }
 
     /// Announces a pack of `len` bytes, at most 1000. Returns the number of its only packet.
