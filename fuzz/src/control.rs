@@ -168,6 +168,7 @@ mod tests {
                 r#"{"say":"demoted"}"#.into(),
                 format!(r#"{{"say":"pack","len":900,"header":100,"hash":"{hash}","again":4}}"#),
                 format!(r#"{{"say":"compare","len":900,"header":100,"hash":"{hash}"}}"#),
+                format!(r#"{{"say":"pack","len":900,"header":100,"hash":"{hash}","kept":true}}"#),
                 format!(r#"{{"say":"end","packs":5,"key":"{hash}"}}"#),
                 r#"{"say":"channel","open":[1],"next":2,"slots":4,"messages":32,"batch":8}"#.into(),
                 format!(
@@ -205,6 +206,7 @@ mod tests {
                 r#"{"say":"prepared","may_have":true}"#.into(),
                 r#"{"say":"looked","candidates":[[0,3],[5,9]],"more":true}"#.into(),
                 r#"{"say":"compared","number":4}"#.into(),
+                r#"{"say":"keeps","packs":[1,18446744073709551615]}"#.into(),
                 r#"{"say":"ready"}"#.into(),
                 format!(r#"{{"say":"serves","port":4000,"ticket":"{hash}"}}"#),
                 format!(r#"{{"say":"ticket","ticket":"{hash}"}}"#),

@@ -141,7 +141,7 @@ fn a_late_receiver_that_goes_on_keeps_what_is_compared() {
     run.end();
     sender.end().expect(4);
     let mut late = None;
-    liars::compares_in(&dir, &Loopback, &[], |liar| {
+    let (sent, _) = liars::compares_in(&dir, &Loopback, &[], |liar| {
         let run = late.insert(recv(&liar.other(), "late", &to, &FORCE));
         run.until("joined", |_| true);
         liar.say(json!({"say": "looked", "candidates": [[0, 1]]}));
@@ -149,7 +149,11 @@ fn a_late_receiver_that_goes_on_keeps_what_is_compared() {
         liar.say(json!({"say": "failed", "code": 1, "reason": "enough"}));
     });
     let late = late.unwrap().end().expect(0);
-    assert!(late.one("resumed")["bytes"].as_u64() > Some(4_000_000));
+    let kept = late.one("resumed")["bytes"].as_u64().unwrap();
+    assert!(
+        kept > 4_000_000 && wire(&sent) + kept < 13_500_000,
+        "{kept}"
+    );
     assert_eq!(
         fs::read(source).unwrap(),
         fs::read(to.join("source")).unwrap()

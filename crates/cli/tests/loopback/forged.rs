@@ -45,10 +45,10 @@ fn what_cannot_be_true_is_refused() {
     assert_eq!(first.hear()["say"], "welcome");
     Peer::hello(&address, "second", json!({})).refused("another receiver");
     // Messages out of turn.
-    for word in ["ready", "working", "need"] {
+    for word in ["keeps", "ready", "working", "need"] {
         let mut peer = Peer::hello(&address, "x", port(4001));
         assert_eq!(peer.hear()["say"], "welcome");
-        peer.say(json!({"say": word, "done": 0, "pack": 0}));
+        peer.say(json!({"say": word, "done": 0, "pack": 0, "packs": []}));
         peer.refused("out of turn");
     }
     first.say(json!({"say": "prepared"}));
@@ -105,6 +105,45 @@ fn who_never_prepares_is_given_up() {
     let mut idle = Peer::hello(&address, "idle", json!({}));
     assert_eq!(idle.hear()["say"], "welcome");
     idle.refused("not prepared within 10 s");
+}
+
+/// A sender cannot make a receiver believe that it keeps something.
+#[test]
+fn a_sender_that_spares_what_a_receiver_lacks_is_given_up() {
+    let dir = Scratch::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let recv = receiver(&address, "r0", &dir.path("copy"), &[]);
+    let mut peer = Peer::accept(&listener);
+    let _stream = peer.start_set("x", 1, 0);
+    let pack = empty_file(0o644);
+    peer.say(json!({
+        "say": "pack", "len": pack.bytes.len(), "header": pack.header,
+        "hash": pack.hash().to_hex().as_str(), "kept": true,
+    }));
+    let end = recv.end().expect(8);
+    assert!(end.stderr.contains("makes no sense"), "{}", end.stderr);
+    assert!(dir.names().is_empty());
+}
+
+/// A receiver may say that it keeps some packs, and no more than a sender bears.
+#[test]
+fn a_receiver_that_keeps_too_much_is_refused() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 1000);
+    let (send, address) = sender(&source, &["--no-announce"]);
+    let mut liar = Peer::hello(&address, "liar", json!({}));
+    liar.hear();
+    liar.say(json!({"say": "prepared"}));
+    assert_eq!(liar.hear()["say"], "start");
+    let packs = vec![u64::MAX; 190];
+    for _ in 0..=16_384 / packs.len() {
+        liar.say(json!({"say": "keeps", "packs": packs}));
+    }
+    liar.until("removed");
+    let failed = &send.end().expect(4);
+    let reason = failed.one("failed")["reason"].as_str().unwrap();
+    assert!(reason.contains("\"keeps\" out of turn"), "{reason}");
 }
 
 #[test]

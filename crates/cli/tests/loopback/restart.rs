@@ -81,6 +81,51 @@ fn one_that_was_killed_comes_back_late() {
     }
 }
 
+/// Packets of the set that a sender has sent for the first time.
+fn data(sent: &End) -> u64 {
+    let traffic = &sent.one("summary")["traffic"];
+    let count = |key: &str| traffic[key].as_u64().unwrap();
+    count("data") + count("data_unicast")
+}
+
+/// What all receivers keep is not sent at all, not even until they have declined it. What one of
+/// them lacks is sent.
+#[test]
+fn what_all_receivers_keep_is_not_sent() {
+    const PAYLOAD: u64 = 1440; // of a datagram of 1472 bytes
+    const LEN: u64 = 20_000_000;
+    let dir = Scratch::new();
+    let source = dir.file("source", LEN as usize);
+    let runs: [&[&str]; 3] = [&["a"], &["b", "c"], &["d", "fresh"]];
+    for names in runs {
+        let to = |name: &str| dir.path(&format!("to-{name}"));
+        let keep: Vec<_> = names.iter().filter(|name| **name != "fresh").collect();
+        keep.iter().for_each(|name| killed(&source, &to(name)));
+        let count = names.len().to_string();
+        let args = ["--datagram", "1472", "--min-receivers", &count];
+        let (sender, address) = send(&[&source], &args);
+        let runs: Vec<Run> = names
+            .iter()
+            .map(|name| recv(&address, name, &to(name)))
+            .collect();
+        let ends: Vec<End> = runs.into_iter().map(|run| run.end().expect(0)).collect();
+        let sent = data(&sender.end().expect(0));
+        let kept = ends.iter().map(|end| {
+            let resumed = end.all("resumed").next();
+            resumed.map_or(0, |e| e["bytes"].as_u64().unwrap())
+        });
+        let kept = kept.min().unwrap();
+        assert_eq!(kept == 0, keep.len() < names.len(), "{names:?}");
+        // Each of some five packs has a header, and ends with a packet that is not full.
+        let lacking = (LEN - kept) / PAYLOAD;
+        let told = format!("{names:?}: {sent} packets, {lacking} at least");
+        assert!((lacking..lacking + 20).contains(&sent), "{told}");
+        names
+            .iter()
+            .for_each(|name| common::same(&source, &to(name).join("source")));
+    }
+}
+
 /// The sender is killed: its receivers end with an error, and go on with the next sender.
 #[test]
 fn a_sender_that_was_killed_is_started_again() {

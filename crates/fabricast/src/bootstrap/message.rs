@@ -8,6 +8,7 @@
 //!         ←───────────────────────────── Welcome (or Refused)
 //!   Prepared ──────────────────────────→             there is space for the file
 //!         ←───────────────────────────── Start       when the start rule says so
+//!   Keeps ─────────────────────────────→             only if an earlier run has left packs
 //!   Ready ─────────────────────────────→             joined and posted
 //!         ←───────────────────────────── Pack        before each pack: its length and its proof
 //!   Need ──────────────────────────────→             only if a block arrived damaged: hashes of
@@ -230,6 +231,10 @@ pub struct Announced {
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<u32>,
+    /// Whether all members of the group keep this pack ([`ToSender::Keeps`]). Then it is not
+    /// broadcast.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 impl Announced {
@@ -240,6 +245,7 @@ impl Announced {
             header: record.header,
             hash: blake3::Hash::from(record.hash).to_hex().to_string(),
             again,
+            kept: false,
         }
     }
 
@@ -367,6 +373,12 @@ pub enum ToSender {
         /// Number of the pack.
         number: u32,
     },
+    /// Before [`ToSender::Ready`]: packs that the receiver keeps from an earlier run (spec 5.11).
+    Keeps {
+        /// The first eight bytes of the hashes of their headers, each as a big-endian number. At
+        /// most [`ToSender::KEEPS_MAX`].
+        packs: Vec<u64>,
+    },
     /// The receiver has joined and posted.
     Ready,
     /// The receiver serves late receivers (spec 5.15).
@@ -470,6 +482,8 @@ pub enum ToSender {
 impl ToSender {
     /// Most runs of one [`ToSender::Has`], which is then no longer than the sender takes.
     pub const RUNS_MAX: usize = 128;
+    /// Most packs of one [`ToSender::Keeps`], which is then no longer than the sender takes.
+    pub const KEEPS_MAX: usize = 190;
 
     /// The words for a message that came when it is not allowed.
     pub fn out_of_turn(&self) -> String {
@@ -480,6 +494,7 @@ impl ToSender {
             ToSender::Prepared { .. } => "prepared",
             ToSender::Looked { .. } => "looked",
             ToSender::Compared { .. } => "compared",
+            ToSender::Keeps { .. } => "keeps",
             ToSender::Ready => "ready",
             ToSender::Serves { .. } => "serves",
             ToSender::Ticket { .. } => "ticket",

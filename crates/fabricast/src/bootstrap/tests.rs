@@ -68,6 +68,7 @@ fn announced() -> ToReceiver {
         header: 1,
         hash: String::new(),
         again: None,
+        kept: false,
     })
 }
 

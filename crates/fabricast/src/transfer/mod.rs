@@ -31,6 +31,7 @@ mod ibrmp_receiver;
 mod ibrmp_sender;
 mod incoming;
 mod joining;
+mod kept_packs;
 mod late;
 mod listening;
 mod objections;

@@ -17,7 +17,8 @@ use crate::object::PackRecord;
 use crate::object::pack::Pack;
 
 impl ReceiverSession<'_> {
-    /// Posts a pack that the sender will broadcast, or declines it.
+    /// Posts a pack that the sender will broadcast, or declines it. One that all members of the
+    /// group keep is not broadcast.
     pub(super) fn announced(&mut self, announced: &Announced) -> Result<(), Error> {
         let absurd = || Error::PeerLost("the sender's pack makes no sense".into());
         let is_new = announced.again.is_none();
@@ -31,7 +32,11 @@ impl ReceiverSession<'_> {
             Some(number) => number,
         };
         let is_wanted = is_new || self.is_wanted(number);
-        if !is_wanted || self.keeps(number, &record) {
+        let is_kept = is_wanted && self.keeps(number, &record);
+        if announced.kept {
+            return (is_new && is_kept).then_some(()).ok_or_else(absurd);
+        }
+        if !is_wanted || is_kept {
             let decline = Command::Decline {
                 group: ALL,
                 sender: ROOT,

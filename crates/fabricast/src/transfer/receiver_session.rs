@@ -13,6 +13,7 @@ use super::comparing_progress::ReceiverComparing;
 use super::events::{RecvEvent, RecvReport, State};
 use super::incoming::{self, Posted, Store};
 use super::joining::Joined;
+use super::kept_packs;
 use super::pack_table::PackTable;
 use super::peers::Peers;
 use super::receiver_driver;
@@ -152,9 +153,11 @@ impl<'a> ReceiverSession<'a> {
         let clock = Clock(Instant::now());
         let payload_size = start.payload_size;
         let driver = receiver_driver::open(net, &welcome, &start, clock.now(), tell)?;
-        control
-            .say(&ToSender::Ready)
-            .map_err(|e| Error::io("talking to the sender", e))?;
+        for message in kept_packs::told(&kept).iter().chain([&ToSender::Ready]) {
+            control
+                .say(message)
+                .map_err(|e| Error::io("talking to the sender", e))?;
+        }
         let now = Instant::now();
         let damage = options.inject_damage;
         let store = Rc::<Store>::default();

@@ -9,6 +9,7 @@ use fabricast_proto::{NodeId, PathState};
 use super::catch_up::Lacks;
 use super::comparing_progress::MemberComparing;
 use super::events::{Part, ReceiverReport, State};
+use super::kept_packs::KeptPacks;
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
 use crate::transport::NodeAddress;
@@ -226,6 +227,10 @@ pub struct Member {
     /// Since when the sender keeps as much of a stream as it may because this receiver has not
     /// proven it.
     pub unproven: Option<Instant>,
+    /// Packs that it keeps from an earlier run, as it has said.
+    pub keeps: KeptPacks,
+    /// Bytes of the packs that were not broadcast, since all members of the group keep them.
+    pub spared: u64,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
     /// How many of these it has not placed.
@@ -275,6 +280,8 @@ impl Member {
             asked: None,
             proven: 0,
             unproven: None,
+            keeps: KeptPacks::default(),
+            spared: 0,
             sent: 0,
             due: 0,
             behind: None,

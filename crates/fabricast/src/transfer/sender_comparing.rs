@@ -6,7 +6,7 @@ use super::catch_up::CatchUp;
 use super::comparing_progress::{ComparingPhase, LOOKING, MemberComparing};
 use super::receiver_table::Member;
 use super::sender_session::SenderSession;
-use crate::object::EntryRanges;
+use crate::object::{EntryRanges, PackRecord};
 use crate::setting::{FROM, OVERWRITE};
 use crate::text::first_of;
 
@@ -59,9 +59,10 @@ impl SenderSession<'_> {
         self.comparing().any(|member| !member.to_compare.is_empty())
     }
 
-    /// Takes note that the members compare a pack whose files have `len` bytes there. Others lack
-    /// it, until they get it again.
-    pub(super) fn note_comparison(&mut self, number: u32, len: u64) {
+    /// Takes note that the members compare a pack. Others lack it, until they get it again, unless
+    /// they keep it from an earlier run.
+    pub(super) fn note_comparison(&mut self, number: u32, record: &PackRecord) {
+        let len = u64::from(record.len - record.header);
         if self.comparison == ComparingPhase::Decided(None) {
             self.comparison = ComparingPhase::Decided(Some(number));
         }
@@ -69,6 +70,7 @@ impl SenderSession<'_> {
             let compares = member.compares();
             match &mut member.comparing {
                 Some(comparing) if compares => comparing.announced(number, len),
+                _ if member.keeps.has(&record.hash) => {}
                 _ => member.lacks.add(number, number + 1),
             }
         }

@@ -7,6 +7,7 @@ use fabricast_proto::OpId;
 use super::ALL;
 use super::comparing_progress::ComparingPhase;
 use super::events::{FileFailure, SendEvent};
+use super::receiver_table::Member;
 use super::sender_session::{Phase, SenderSession};
 use super::slow::OthersDone;
 use crate::bootstrap::message::{Announced, ToReceiver};
@@ -76,15 +77,28 @@ impl SenderSession<'_> {
 
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
         let record = self.number(&pack);
-        let announced = ToReceiver::Pack(Announced::new(&record, None));
-        self.announce(&announced, Memory::new(pack.bytes)).map(drop)
+        let kept = self.all_keep(&record);
+        let announced = ToReceiver::Pack(Announced {
+            kept,
+            ..Announced::new(&record, None)
+        });
+        if !kept {
+            return self.announce(&announced, Memory::new(pack.bytes)).map(drop);
+        }
+        self.admission.say_group(&announced);
+        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
+            member.spared += u64::from(record.len);
+        }
+        self.packer.give_back(pack.bytes);
+        self.fresh = true;
+        Ok(())
     }
 
     /// Announces a pack whose files all members may have, and broadcasts its header alone.
     fn compare(&mut self, pack: Pack) -> Result<(), Error> {
         let record = self.number(&pack);
         let number = self.packs.0 - 1;
-        self.note_comparison(number, pack.payload().len() as u64);
+        self.note_comparison(number, &record);
         let header = pack.bytes[..pack.header].to_vec();
         self.packer.give_back(pack.bytes);
         let announced = ToReceiver::Compare(Announced::new(&record, None));
@@ -101,6 +115,14 @@ impl SenderSession<'_> {
         self.packs = (self.packs.0 + 1, self.packs.1 + u64::from(record.len));
         self.catch_up.add(record.len.into());
         record
+    }
+
+    /// Whether all members of the group keep this pack from an earlier run.
+    fn all_keep(&self, record: &PackRecord) -> bool {
+        let mut group = self.admission.members.iter().filter(|m| m.in_group());
+        let first = group.next();
+        let keeps = |m: &Member| m.keeps.has(&record.hash);
+        first.is_some_and(keeps) && group.all(keeps)
     }
 
     /// Announces a pack to the members of the group, and broadcasts it. Returns the operation.

@@ -35,7 +35,7 @@ impl SenderSession<'_> {
                     let due = m.sent.saturating_sub(status.placed);
                     let placed = match m.part {
                         // What is sent again comes after the stream.
-                        Part::Whole if m.comparing.is_none() => status.placed,
+                        Part::Whole if m.comparing.is_none() => status.placed + m.spared,
                         Part::Whole => {
                             let lacking = due + uncompared(m, &self.catch_up);
                             self.packs.1.saturating_sub(lacking)

@@ -423,6 +423,7 @@ impl<'a> SenderSession<'a> {
         let member = &mut self.admission.members[at];
         member.heard = Instant::now();
         match (message, &mut member.stage) {
+            (ToSender::Keeps { packs }, Stage::Joining) if member.keeps.add(&packs) => {}
             (ToSender::Ready, Stage::Joining) => {
                 member.stage = Stage::Receiving;
                 if member.part == Part::Late {

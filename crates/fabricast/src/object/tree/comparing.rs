@@ -358,8 +358,8 @@ pub struct Comparer {
 
 impl Comparer {
     /// Starts the thread; it wakes `waker` whenever it has compared a pack. When a pack has taken
-    /// longer than `limit`, or all packs so much longer than they take at [`SPEED_MIN`], the thread
-    /// gives up: nothing of this pack and of later ones is here.
+    /// longer than `limit`, or all packs so much longer than they take at 20 MB/s, the thread gives
+    /// up: nothing of this pack and of later ones is here.
     /// `keeps_headers`: whether the caller wants the headers of packs that are here.
     pub fn start(
         candidates: Candidates,
