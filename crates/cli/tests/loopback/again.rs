@@ -284,15 +284,21 @@ fn only_one_that_replaces_files_and_names_its_sender_may_have_something() {
     drop((run, announcing));
 }
 
+/// A set, and a receiver's directory that has it, but for a file that takes a while: so others can
+/// come before the end.
+fn grown(dir: &Scratch) -> (PathBuf, PathBuf) {
+    let (top, has) = (set(dir), dir.path("has"));
+    transfer(&top, &[&has], &[]);
+    fs::rename(dir.file("new", 10_000_000), top.join("new")).unwrap();
+    (top, has)
+}
+
 /// A receiver that comes while files are compared gets all of them, after the others have them.
 #[test]
 fn a_late_receiver_gets_what_was_compared() {
     let dir = Scratch::new();
-    let top = set(&dir);
-    let (has, late) = (dir.path("has"), dir.path("late"));
-    transfer(&top, &[&has], &[]);
-    // What is new takes a while, so that the receiver comes before the end.
-    fs::rename(dir.file("new", 10_000_000), top.join("new")).unwrap();
+    let (top, has) = grown(&dir);
+    let late = dir.path("late");
     let (mut sender, address) = send(&[&top], &["--rate", "10MB/s"]);
     let first = recv(&address, "first", &has, &FORCE);
     sender.until_share_of("slowest", 1);
@@ -311,10 +317,8 @@ fn a_late_receiver_gets_what_was_compared() {
 #[test]
 fn what_remains_is_served_from_its_place() {
     let dir = Scratch::new();
-    let top = set(&dir);
-    let (has, late) = (dir.path("has"), dir.path("late"));
-    transfer(&top, &[&has], &[]);
-    fs::rename(dir.file("new", 10_000_000), top.join("new")).unwrap();
+    let (top, has) = grown(&dir);
+    let late = dir.path("late");
     let (mut sender, address) = send(&[&top], &["--rate", "10MB/s"]);
     let serving = recv(&address, "first", &has, &["--force", "--serve"]);
     sender.until_share_of("slowest", 1);
