@@ -75,6 +75,20 @@ impl EntryRanges {
         after > 0 && file < self.0[after - 1].1
     }
 
+    /// Bytes of the files.
+    pub fn bytes(&self, entries: &[Entry]) -> u64 {
+        let ranges = self
+            .0
+            .iter()
+            .map(|&(from, to)| (from as usize, to as usize));
+        let files = ranges.flat_map(|(from, to)| entries.get(from..to).unwrap_or_default());
+        let lens = files.map(|entry| match entry.kind {
+            Kind::File(len) => len,
+            _ => 0,
+        });
+        lens.sum()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -126,6 +140,8 @@ mod tests {
         assert_eq!(of(2, &[2, 5]), [(4, 5), (6, 7)]);
         assert_eq!(of(1, &[2, 5]), [(6, 7)]);
         assert_eq!(of(9, &[0, 2, 4, 5, 6]), []);
+        assert_eq!(ranges(&[(0, 3), (5, 7)]).bytes(&entries), 43);
+        assert_eq!(ranges(&[(0, 8)]).bytes(&entries), 0, "no such entries");
     }
 
     #[test]

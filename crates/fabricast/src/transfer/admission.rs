@@ -65,7 +65,7 @@ pub struct Admission<'a> {
     seats: usize,
     pub(super) set: Arc<SourceSet>,
     name: String,
-    session: u64,
+    pub session: u64,
     next: u32,
     pub(super) options: &'a SendOptions,
     /// Whether the user knows which required receivers are missing.

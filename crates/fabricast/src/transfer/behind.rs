@@ -146,8 +146,8 @@ impl SenderSession<'_> {
                 Part::Whole => (half, 1),
                 _ => (Some(streamed), catch_up),
             };
-            // Others that have compared what they have took no time for what comes again.
-            let others = match self.has_compared() {
+            // Others that had what was not broadcast took no time for what comes again.
+            let others = match self.has_compared() || self.unbroadcast.any {
                 true => others.map(|others| others.at_least(self.set_takes())),
                 false => others,
             };

@@ -84,6 +84,8 @@ pub struct CatchUp {
     is_reading: bool,
     /// Bytes of the stream before each pack, and of all packs.
     sums: Vec<u64>,
+    /// Bytes of the packs of the stream that were broadcast.
+    broadcast: u64,
     /// Bytes of the packs that were sent again.
     pub bytes: u64,
 }
@@ -97,18 +99,20 @@ impl CatchUp {
             repacker: None,
             is_reading: false,
             sums: vec![0],
+            broadcast: 0,
             bytes: 0,
         }
     }
 
     /// Notes the next pack of the stream, which has `len` bytes.
     pub fn add(&mut self, len: u64) {
-        self.sums.push(self.stream() + len);
+        let before = self.sums.last().copied().unwrap_or(0);
+        self.sums.push(before + len);
     }
 
-    /// Bytes of all packs of the stream so far.
-    pub fn stream(&self) -> u64 {
-        self.sums.last().copied().unwrap_or(0)
+    /// Notes that `len` bytes of the stream are broadcast.
+    pub fn broadcast(&mut self, len: u64) {
+        self.broadcast += len;
     }
 
     /// Bytes of the packs that are lacking.
@@ -120,7 +124,7 @@ impl CatchUp {
     /// Whether another pack may be read: one at a time, and within the share unless the network
     /// `is_free`, since all of the stream was sent.
     pub fn is_due(&self, is_free: bool) -> bool {
-        !self.is_reading && (is_free || self.bytes * SHARE <= self.stream())
+        !self.is_reading && (is_free || self.bytes * SHARE <= self.broadcast)
     }
 
     /// Has a pack read, without what came of the files `failed`.
@@ -172,14 +176,16 @@ mod tests {
         let index = Arc::new(PackIndex::new(set));
         let mut catch_up = CatchUp::new(index, Waker::new().unwrap());
         assert!(catch_up.is_due(false), "nothing was sent again yet");
-        catch_up.add(60);
-        catch_up.add(140);
+        catch_up.add(1000);
+        assert!(catch_up.is_due(false), "nothing was sent again yet");
+        catch_up.broadcast(60);
+        catch_up.broadcast(140);
         for (again, is_due) in [(0, true), (1, true), (2, true), (3, false), (200, false)] {
             catch_up.bytes = again;
             assert_eq!(catch_up.is_due(false), is_due, "{again} of 200 bytes");
             assert!(catch_up.is_due(true), "{again} bytes after the stream");
         }
-        catch_up.add(19_800);
+        catch_up.broadcast(19_800);
         assert!(catch_up.is_due(false), "1 % of 20 000 bytes");
         catch_up.bytes = 201;
         assert!(!catch_up.is_due(false));

@@ -1,22 +1,54 @@
 //! The packs that receivers keep from an earlier run, as the sender knows them before the start
 //! (spec 5.11).
 
+use fabricast_proto::OpId;
+
 use crate::bootstrap::message::ToSender;
 use crate::object::{HASH, Kept};
 
 /// Packs of which a receiver tells the sender, at most: 64 GiB of long files.
 const TOLD_MAX: usize = 16_384;
 
-/// The beginning of a hash, by which the sender knows a pack.
-fn short(hash: &[u8; HASH]) -> u64 {
-    hash.first_chunk()
-        .map_or(0, |first| u64::from_be_bytes(*first))
+/// Packs in a row that are announced and not broadcast, at most.
+const UNBROADCAST_MAX: u32 = 63;
+
+/// Packs that are not broadcast, since all members keep them. Nothing else would hold the sender
+/// there, and a receiver that is stopped would be told more than its connection takes. So one of
+/// many is broadcast all the same: the members decline it, and the sender waits for that.
+#[derive(Default)]
+pub struct Unbroadcast {
+    in_a_row: u32,
+    /// Whether there was any.
+    pub any: bool,
+    /// The last one that was broadcast all the same.
+    pub declined: Option<OpId>,
+}
+
+impl Unbroadcast {
+    /// Whether the next pack is not broadcast, if all members keep it or not.
+    pub fn takes(&mut self, all_keep: bool) -> bool {
+        let takes = all_keep && self.in_a_row < UNBROADCAST_MAX;
+        self.in_a_row = if takes { self.in_a_row + 1 } else { 0 };
+        self.any |= takes;
+        takes
+    }
+}
+
+/// What a pack with this hash is called in a transfer. Nobody knows that before the session, so
+/// nobody can make packs that are called the same.
+fn short(session: u64, hash: &[u8; HASH]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&session.to_be_bytes()).update(hash);
+    let called = hasher.finalize();
+    let first = called.as_bytes().first_chunk();
+    first.map_or(0, |first| u64::from_be_bytes(*first))
 }
 
 /// What a receiver says of the packs that it keeps. Those of which it does not tell it declines one
 /// by one.
-pub fn told(kept: &Kept) -> Vec<ToSender> {
-    let packs: Vec<u64> = kept.packs.iter().take(TOLD_MAX).map(short).collect();
+pub fn told(session: u64, kept: &Kept) -> Vec<ToSender> {
+    let packs = kept.packs.iter().take(TOLD_MAX);
+    let packs: Vec<u64> = packs.map(|hash| short(session, hash)).collect();
     let messages = packs.chunks(ToSender::KEEPS_MAX);
     let keeps = |packs: &[u64]| ToSender::Keeps {
         packs: packs.to_vec(),
@@ -27,24 +59,29 @@ pub fn told(kept: &Kept) -> Vec<ToSender> {
 /// The packs that a receiver has said it keeps.
 #[derive(Clone, Debug, Default)]
 pub struct KeptPacks {
-    /// The beginnings of the hashes of their headers, in ascending order.
+    /// What they are called; in ascending order once it has said all.
     packs: Vec<u64>,
 }
 
 impl KeptPacks {
-    /// Adds what a receiver has said. False if that is more than a receiver may say.
+    /// Adds what a receiver has said. False if it may not say that.
     pub fn add(&mut self, packs: &[u64]) -> bool {
-        let is_bearable = self.packs.len() + packs.len() <= TOLD_MAX;
-        if is_bearable {
+        let is_sound = (1..=ToSender::KEEPS_MAX).contains(&packs.len())
+            && self.packs.len() + packs.len() <= TOLD_MAX;
+        if is_sound {
             self.packs.extend(packs);
-            self.packs.sort_unstable();
         }
-        is_bearable
+        is_sound
+    }
+
+    /// Takes note that the receiver has said all.
+    pub fn said_all(&mut self) {
+        self.packs.sort_unstable();
     }
 
     /// Whether the receiver keeps the pack with this hash.
-    pub fn has(&self, hash: &[u8; HASH]) -> bool {
-        self.packs.binary_search(&short(hash)).is_ok()
+    pub fn has(&self, session: u64, hash: &[u8; HASH]) -> bool {
+        !self.packs.is_empty() && self.packs.binary_search(&short(session, hash)).is_ok()
     }
 }
 
@@ -67,19 +104,40 @@ mod tests {
                 bytes: 0,
             };
             let mut known = KeptPacks::default();
-            for message in told(&kept) {
+            for message in told(7, &kept) {
                 let ToSender::Keeps { packs } = message else {
                     panic!("{message:?}");
                 };
                 assert!(known.add(&packs), "{count} packs");
             }
-            let has = kept.packs.iter().filter(|hash| known.has(hash)).count();
-            assert_eq!(has, count.min(TOLD_MAX));
-            assert!(!known.has(&hash(count)));
+            known.said_all();
+            let has = |session| {
+                let packs = kept.packs.iter();
+                packs.filter(|hash| known.has(session, hash)).count()
+            };
+            assert_eq!(has(7), count.min(TOLD_MAX));
+            assert_eq!(has(8), 0, "they are called otherwise in another session");
+            assert!(!known.has(7, &hash(count)));
         }
         let mut known = KeptPacks::default();
-        let most = vec![u64::MAX; TOLD_MAX];
-        assert!(known.add(&most) && !known.add(&[1]) && known.add(&[]));
+        let most = [u64::MAX; ToSender::KEEPS_MAX];
+        assert!(!known.add(&[]) && !known.add(&[1; ToSender::KEEPS_MAX + 1]));
+        let bearable = TOLD_MAX / most.len();
+        assert!((0..bearable).all(|_| known.add(&most)) && !known.add(&most));
+    }
+
+    /// A receiver that does not listen is told of so many packs, and not of all.
+    #[test]
+    fn one_of_many_packs_is_broadcast_though_all_keep_it() {
+        let mut unbroadcast = Unbroadcast::default();
+        assert!(!unbroadcast.takes(false) && !unbroadcast.any);
+        for _ in 0..3 {
+            assert!((0..UNBROADCAST_MAX).all(|_| unbroadcast.takes(true)));
+            assert!(!unbroadcast.takes(true) && unbroadcast.any);
+        }
+        assert!((0..10).all(|_| unbroadcast.takes(true)));
+        assert!(!unbroadcast.takes(false));
+        assert!((0..UNBROADCAST_MAX).all(|_| unbroadcast.takes(true)));
     }
 
     #[test]

@@ -153,7 +153,10 @@ impl<'a> ReceiverSession<'a> {
         let clock = Clock(Instant::now());
         let payload_size = start.payload_size;
         let driver = receiver_driver::open(net, &welcome, &start, clock.now(), tell)?;
-        for message in kept_packs::told(&kept).iter().chain([&ToSender::Ready]) {
+        for message in kept_packs::told(welcome.session, &kept)
+            .iter()
+            .chain([&ToSender::Ready])
+        {
             control
                 .say(message)
                 .map_err(|e| Error::io("talking to the sender", e))?;

@@ -229,8 +229,6 @@ pub struct Member {
     pub unproven: Option<Instant>,
     /// Packs that it keeps from an earlier run, as it has said.
     pub keeps: KeptPacks,
-    /// Bytes of the packs that were not broadcast, since all members of the group keep them.
-    pub spared: u64,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
     /// How many of these it has not placed.
@@ -281,7 +279,6 @@ impl Member {
             proven: 0,
             unproven: None,
             keeps: KeptPacks::default(),
-            spared: 0,
             sent: 0,
             due: 0,
             behind: None,

@@ -45,7 +45,13 @@ impl SenderSession<'_> {
                 None => Some(found),
             };
         }
-        self.packer.compare(all.unwrap_or_default());
+        let all = all.unwrap_or_default();
+        let entries = self.set.manifest().entries();
+        let is_worth = 2 * all.bytes(entries) >= self.set.manifest().len();
+        self.packer.compare(match is_worth {
+            true => all,
+            false => EntryRanges::default(),
+        });
         self.fresh = true;
     }
 
@@ -62,7 +68,10 @@ impl SenderSession<'_> {
     /// Takes note that the members compare a pack. Others lack it, until they get it again, unless
     /// they keep it from an earlier run.
     pub(super) fn note_comparison(&mut self, number: u32, record: &PackRecord) {
-        let len = u64::from(record.len - record.header);
+        let (len, session) = (
+            u64::from(record.len - record.header),
+            self.admission.session,
+        );
         if self.comparison == ComparingPhase::Decided(None) {
             self.comparison = ComparingPhase::Decided(Some(number));
         }
@@ -70,7 +79,7 @@ impl SenderSession<'_> {
             let compares = member.compares();
             match &mut member.comparing {
                 Some(comparing) if compares => comparing.announced(number, len),
-                _ if member.keeps.has(&record.hash) => {}
+                _ if member.keeps.has(session, &record.hash) => {}
                 _ => member.lacks.add(number, number + 1),
             }
         }

@@ -63,6 +63,7 @@ impl SenderSession<'_> {
         let window = u64::from(start.window) * u64::from(start.payload_size);
         self.held >= window + PACK_MAX as u64
             || self.keeps_all()
+            || self.awaits_decline()
             || self.driver.node().unsent(ALL) >= UNSENT
     }
 
@@ -75,20 +76,27 @@ impl SenderSession<'_> {
         packs >= KEPT_MAX || bytes >= window + 3 * PACK_MAX as u64
     }
 
+    /// Whether the sender waits until all members have declined a pack.
+    fn awaits_decline(&self) -> bool {
+        let declined = self.unbroadcast.declined;
+        declined.is_some_and(|op| self.under_way.contains(&op))
+    }
+
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
         let record = self.number(&pack);
-        let kept = self.all_keep(&record);
+        let all_keep = self.all_keep(&record);
+        let kept = self.unbroadcast.takes(all_keep);
         let announced = ToReceiver::Pack(Announced {
             kept,
             ..Announced::new(&record, None)
         });
         if !kept {
-            return self.announce(&announced, Memory::new(pack.bytes)).map(drop);
+            self.catch_up.broadcast(record.len.into());
+            let op = self.announce(&announced, Memory::new(pack.bytes))?;
+            self.unbroadcast.declined = all_keep.then_some(op);
+            return Ok(());
         }
         self.admission.say_group(&announced);
-        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
-            member.spared += u64::from(record.len);
-        }
         self.packer.give_back(pack.bytes);
         self.fresh = true;
         Ok(())
@@ -119,9 +127,10 @@ impl SenderSession<'_> {
 
     /// Whether all members of the group keep this pack from an earlier run.
     fn all_keep(&self, record: &PackRecord) -> bool {
+        let session = self.admission.session;
         let mut group = self.admission.members.iter().filter(|m| m.in_group());
         let first = group.next();
-        let keeps = |m: &Member| m.keeps.has(&record.hash);
+        let keeps = |m: &Member| m.keeps.has(session, &record.hash);
         first.is_some_and(keeps) && group.all(keeps)
     }
 

@@ -33,18 +33,13 @@ impl SenderSession<'_> {
                 }
                 if !status.gone && m.in_group() {
                     let due = m.sent.saturating_sub(status.placed);
-                    let placed = match m.part {
-                        // What is sent again comes after the stream.
-                        Part::Whole if m.comparing.is_none() => status.placed + m.spared,
-                        Part::Whole => {
-                            let lacking = due + uncompared(m, &self.catch_up);
-                            self.packs.1.saturating_sub(lacking)
-                        }
-                        Part::Late | Part::Demoted => {
-                            let lacking = due + self.catch_up.lacking(&m.lacks);
-                            self.packs.1.saturating_sub(lacking)
-                        }
-                    };
+                    // What is sent again comes after the stream.
+                    let lacking = due
+                        + match m.part {
+                            Part::Whole => uncompared(m, &self.catch_up),
+                            Part::Late | Part::Demoted => self.catch_up.lacking(&m.lacks),
+                        };
+                    let placed = self.packs.1.saturating_sub(lacking);
                     m.due = due;
                     m.placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
                     m.waited = status.waited;

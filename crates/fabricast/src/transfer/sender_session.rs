@@ -10,6 +10,7 @@ use super::admission::Admission;
 use super::catch_up::CatchUp;
 use super::comparing_progress::{ComparingPhase, MemberComparing};
 use super::events::{By, FileFailure, Part, SendEvent, State};
+use super::kept_packs::Unbroadcast;
 use super::offers::Offers;
 use super::plan::Plan;
 use super::rate_share::TransferShare;
@@ -69,6 +70,8 @@ pub struct SenderSession<'a> {
     pub(super) comparison: ComparingPhase,
     /// Operations that broadcast the header of a pack alone, and the numbers of these packs.
     pub(super) headers: Vec<(OpId, u32)>,
+    /// Packs that all members of the group kept from an earlier run.
+    pub(super) unbroadcast: Unbroadcast,
     /// Whether all packs have been read.
     pub(super) is_read: bool,
     /// Packs that are sent again.
@@ -127,6 +130,7 @@ impl<'a> SenderSession<'a> {
             packer,
             comparison,
             headers: Vec::new(),
+            unbroadcast: Unbroadcast::default(),
             is_read: false,
             set,
             catch_up: CatchUp::new(index.clone(), waker),
@@ -426,6 +430,7 @@ impl<'a> SenderSession<'a> {
             (ToSender::Keeps { packs }, Stage::Joining) if member.keeps.add(&packs) => {}
             (ToSender::Ready, Stage::Joining) => {
                 member.stage = Stage::Receiving;
+                member.keeps.said_all();
                 if member.part == Part::Late {
                     member.place = Place::Waiting;
                 }
