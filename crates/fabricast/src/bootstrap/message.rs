@@ -375,8 +375,9 @@ pub enum ToSender {
     },
     /// Before [`ToSender::Ready`]: packs that the receiver keeps from an earlier run (spec 5.11).
     Keeps {
-        /// The first eight bytes of the hashes of their headers, each as a big-endian number. At
-        /// most [`ToSender::KEEPS_MAX`].
+        /// What they are called in this transfer: the first eight bytes of the BLAKE3 hash of the
+        /// session and of the hash of the pack's header, as a big-endian number. At most
+        /// [`ToSender::KEEPS_MAX`].
         packs: Vec<u64>,
     },
     /// The receiver has joined and posted.

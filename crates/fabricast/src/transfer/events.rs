@@ -152,8 +152,8 @@ pub enum SendEvent {
         len: u64,
     },
     /// A receiver lacks packs, which it gets after the others. It came late or was demoted, and
-    /// takes part from now on; or it has compared what it had,
-    /// and has other files or could not read all in time.
+    /// takes part from now on; or it has compared what it had, and has other files or could not
+    /// read all in time.
     CatchingUp {
         /// Name of the receiver.
         receiver: String,

@@ -2,15 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use fabricast_proto::Command;
-
 use super::comparing_progress::{AHEAD_MAX, ReceiverComparing};
 use super::events::RecvEvent;
-use super::incoming::{Incoming, POSTED_MAX, Posted};
+use super::incoming::POSTED_MAX;
 use super::pack_table::Pack;
 use super::receiver_errors::{refused, strange_packs};
 use super::receiver_session::ReceiverSession;
-use super::{ALL, ROOT};
 use crate::bootstrap::message::{Announced, Need, ToSender};
 use crate::error::Error;
 use crate::object::pack::Header;
@@ -27,19 +24,12 @@ impl ReceiverSession<'_> {
             && announced.again.is_none();
         let record = announced.record().filter(|_| may).ok_or_else(absurd)?;
         let number = self.packs.push(record);
-        let now = self.clock.now();
         let Some(comparing) = &mut self.comparing else {
             if !self.keeps(number, &record) {
                 // It comes again as a whole.
                 self.packs.set(number, Pack::Lacking);
             }
-            let decline = Command::Decline {
-                group: ALL,
-                sender: ROOT,
-                len: record.header.into(),
-            };
-            let declined = self.driver.command(now, decline);
-            return declined.map(drop).map_err(refused);
+            return self.decline(record.header).map_err(refused);
         };
         if comparing.first.is_none() {
             (comparing.first, comparing.next) = (Some(number), number);
@@ -49,16 +39,7 @@ impl ReceiverSession<'_> {
         if comparing.unanswered > AHEAD_MAX {
             return Err(absurd());
         }
-        let header = Incoming::new(record.header as usize, &self.store);
-        let posted = self.driver.post(now, ALL, ROOT, header);
-        let op = posted.map_err(|(r, _)| refused(r))?;
-        self.posted.push(Posted {
-            number,
-            op,
-            record,
-            is_header: true,
-        });
-        Ok(())
+        self.post(number, record, true)
     }
 
     /// Has a pack compared whose header has arrived.

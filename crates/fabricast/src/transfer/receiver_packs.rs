@@ -37,26 +37,45 @@ impl ReceiverSession<'_> {
             return (is_new && is_kept).then_some(()).ok_or_else(absurd);
         }
         if !is_wanted || is_kept {
-            let decline = Command::Decline {
-                group: ALL,
-                sender: ROOT,
-                len: record.len.into(),
-            };
-            match self.driver.command(self.clock.now(), decline) {
+            match self.decline(record.len) {
                 // Where receivers report for each other, none declines. What comes is not stored.
                 Err(Refused::Hierarchy) => {}
                 declined => return declined.map_err(refused),
             }
         }
         self.packs.set(number, pack_table::Pack::Coming);
-        let pack = Incoming::new(record.len as usize, &self.store);
-        let posted = self.driver.post(self.clock.now(), ALL, ROOT, pack);
+        self.post(number, record, false)
+    }
+
+    /// Declines what is announced next, which has `len` bytes.
+    pub(super) fn decline(&mut self, len: u32) -> Result<(), Refused> {
+        let decline = Command::Decline {
+            group: ALL,
+            sender: ROOT,
+            len: len.into(),
+        };
+        self.driver.command(self.clock.now(), decline)
+    }
+
+    /// Posts a pack, or its header alone.
+    pub(super) fn post(
+        &mut self,
+        number: u32,
+        record: PackRecord,
+        is_header: bool,
+    ) -> Result<(), Error> {
+        let len = match is_header {
+            true => record.header,
+            false => record.len,
+        };
+        let incoming = Incoming::new(len as usize, &self.store);
+        let posted = self.driver.post(self.clock.now(), ALL, ROOT, incoming);
         let op = posted.map_err(|(r, _)| refused(r))?;
         self.posted.push(Posted {
             number,
             op,
             record,
-            is_header: false,
+            is_header,
         });
         Ok(())
     }

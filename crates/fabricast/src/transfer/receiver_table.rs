@@ -313,10 +313,15 @@ impl Member {
         self.in_group() && self.part == Part::Whole && self.comparing.is_some()
     }
 
+    /// Since when it has a pack to compare, if it takes part in comparing.
+    fn has_to_compare_since(&self) -> Option<Instant> {
+        let comparing = self.comparing.as_ref().filter(|_| self.compares());
+        comparing.and_then(MemberComparing::waits_since)
+    }
+
     /// Whether it takes part in comparing, and has a pack to compare.
     pub fn has_to_compare(&self) -> bool {
-        let comparing = self.comparing.as_ref().filter(|_| self.compares());
-        comparing.is_some_and(|comparing| comparing.waits_since().is_some())
+        self.has_to_compare_since().is_some()
     }
 
     /// Whether this receiver is another one that is gone, and has come back: from the same host,
@@ -387,8 +392,7 @@ impl Member {
         let limit = patience.max(PATIENCE_STORING);
         let proving = self.unproven.map(|since| stands(since, limit));
         let saying = self.asked.map(|since| stands(since, patience));
-        let comparing = self.comparing.as_ref().filter(|_| self.compares());
-        let comparing = comparing.and_then(MemberComparing::waits_since);
+        let comparing = self.has_to_compare_since();
         let comparing = comparing.map(|since| stands(since, patience));
         let all = std::iter::once(placing).chain(told.into_iter().flatten());
         all.chain(proving).chain(saying).chain(comparing)

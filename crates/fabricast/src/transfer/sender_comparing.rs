@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::catch_up::CatchUp;
 use super::comparing_progress::{ComparingPhase, LOOKING, MemberComparing};
+use super::kept_packs::called;
 use super::receiver_table::Member;
 use super::sender_session::SenderSession;
 use crate::object::{EntryRanges, PackRecord};
@@ -68,10 +69,8 @@ impl SenderSession<'_> {
     /// Takes note that the members compare a pack. Others lack it, until they get it again, unless
     /// they keep it from an earlier run.
     pub(super) fn note_comparison(&mut self, number: u32, record: &PackRecord) {
-        let (len, session) = (
-            u64::from(record.len - record.header),
-            self.admission.session,
-        );
+        let len = u64::from(record.len - record.header);
+        let pack = called(self.admission.session, &record.hash);
         if self.comparison == ComparingPhase::Decided(None) {
             self.comparison = ComparingPhase::Decided(Some(number));
         }
@@ -79,7 +78,7 @@ impl SenderSession<'_> {
             let compares = member.compares();
             match &mut member.comparing {
                 Some(comparing) if compares => comparing.announced(number, len),
-                _ if member.keeps.has(session, &record.hash) => {}
+                _ if member.keeps.has(pack) => {}
                 _ => member.lacks.add(number, number + 1),
             }
         }

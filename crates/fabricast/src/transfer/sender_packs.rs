@@ -7,6 +7,7 @@ use fabricast_proto::OpId;
 use super::ALL;
 use super::comparing_progress::ComparingPhase;
 use super::events::{FileFailure, SendEvent};
+use super::kept_packs::called;
 use super::receiver_table::Member;
 use super::sender_session::{Phase, SenderSession};
 use super::slow::OthersDone;
@@ -127,10 +128,10 @@ impl SenderSession<'_> {
 
     /// Whether all members of the group keep this pack from an earlier run.
     fn all_keep(&self, record: &PackRecord) -> bool {
-        let session = self.admission.session;
+        let pack = called(self.admission.session, &record.hash);
         let mut group = self.admission.members.iter().filter(|m| m.in_group());
         let first = group.next();
-        let keeps = |m: &Member| m.keeps.has(session, &record.hash);
+        let keeps = |m: &Member| m.keeps.has(pack);
         first.is_some_and(keeps) && group.all(keeps)
     }
 
