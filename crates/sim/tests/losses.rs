@@ -33,9 +33,11 @@ fn run(s: &Scenario) -> Outcome {
     }
 }
 
-/// The longest time of several seeds.
+/// The longest time of several seeds. With some of them the first packets are lost often enough for
+/// a receiver to NACK ever more rarely, before it knows how many are lost.
 fn slowest(receivers: usize, payload_size: u32, loss: f64) -> Time {
-    let done = (0..8).map(|seed| run(&file(receivers, payload_size, loss, seed)).done_at);
+    let seeds = (0..8).chain([15, 30, 122, 145, 199]);
+    let done = seeds.map(|seed| run(&file(receivers, payload_size, loss, seed)).done_at);
     done.max().unwrap()
 }
 

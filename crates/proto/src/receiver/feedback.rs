@@ -46,7 +46,6 @@ impl Receiver {
             return;
         }
         if filled != self.gaps.filled() {
-            (self.nack.rto, self.nack.retries) = (self.first_nack_rto(scheme), 0);
             if fresh && filled != high {
                 // The packet that closed the first gap was not lost, only late: wait that long from
                 // now on.
@@ -174,10 +173,13 @@ impl Receiver {
         if self.sends_nacks(scheme) && self.owes_nack() {
             // Missing packets are NACKed again, ever more rarely, until something moves. Both the
             // NACK and the repair have to arrive: hence the square.
-            self.feedback.schedule(now + self.nack.rto);
             let tries = self.tries().pow(2);
-            self.nack.back_off(tries, scheme.detect.rto_max);
-        } else if self.feedback.repeats > 0 {
+            let again = self.nack.sent(now, tries, scheme.detect.rto_max);
+            self.feedback.schedule(again);
+            return;
+        }
+        self.nack.nothing_sent();
+        if self.feedback.repeats > 0 {
             self.feedback.repeats -= 1;
             self.feedback.schedule(now + REPEAT_AFTER);
         }

@@ -33,7 +33,7 @@ impl Receiver {
             node.counters.foreign += 1;
             return Placement::Discard;
         };
-        self.count_packet((burst, arrived), node.counters);
+        self.count_packet((burst, arrived), scheme, &placement, node.counters);
         self.arrivals.received = self.arrivals.received.wrapping_add(u32::from(fresh));
         self.count_lost(high, fresh && !repeat);
         self.update_coroot(now, node.out);
@@ -63,7 +63,7 @@ impl Receiver {
             node.counters.foreign += 1;
             return Placement::Discard;
         };
-        self.count_packet(burst, node.counters);
+        self.count_packet(burst, scheme, &placement, node.counters);
         let last = (coded.sources.last(), coded.flags);
         self.note_loss(now, (filled, high), false, node.counters);
         self.on_packet(now, scheme, last, high, filled, false);
@@ -71,11 +71,21 @@ impl Receiver {
     }
 
     /// Counts a packet of this stream that contradicts nothing. `burst`: the burst's number, and
-    /// when the packet arrived.
-    pub(super) fn count_packet(&mut self, burst: (u16, Time), counters: &mut Counters) {
+    /// when the packet arrived. If the packet is of use, packets arrive again, and what is missing
+    /// is NACKed as often as at first.
+    pub(super) fn count_packet(
+        &mut self,
+        burst: (u16, Time),
+        scheme: &Scheme,
+        placement: &Placement,
+        counters: &mut Counters,
+    ) {
         self.arrivals.note_burst(burst);
         counters.received += 1;
         self.feedback.count += 1;
+        if *placement != Placement::Discard {
+            self.nack.gets_on(self.first_nack_rto(scheme));
+        }
     }
 
     /// Says what an XOR repair packet is good for: one packet, if it is the only source that is

@@ -30,7 +30,7 @@ impl Receiver {
             node.counters.foreign += 1;
             return Placement::Discard;
         };
-        self.count_packet(burst, node.counters);
+        self.count_packet(burst, scheme, &placement, node.counters);
         let last = parity.first + u32::from(parity.packets - 1);
         self.note_loss(now, (filled, high), false, node.counters);
         self.on_packet(now, scheme, (last, 0), high, filled, false);
