@@ -156,6 +156,7 @@ pub fn tell(out: &mut Output, mut event: RecvEvent) {
 fn goes_to(path: &Path) -> String {
     match path.as_os_str() == "-" {
         true => "standard output".into(),
+        false if path.as_os_str() == "." => "this directory".into(),
         false => shown(path),
     }
 }
@@ -314,11 +315,13 @@ fn say(out: &mut Output, event: &RecvEvent) {
         RecvEvent::Connected {
             sender,
             name,
+            tops,
             len,
             path,
             ..
         } => out.say(&format!(
-            "{sender} offers {name} ({}); it goes to {}. Waiting for the start",
+            "{sender} offers {} ({}), which goes to {}; waiting for the start",
+            first_of(name, *tops as usize),
             length(*len),
             goes_to(path)
         )),

@@ -7,7 +7,7 @@ use std::thread;
 
 use fabricast::config::{SendOptions, StartRule};
 use fabricast::object::safe_name;
-use fabricast::text::escaped;
+use fabricast::text::first_of;
 use fabricast::transfer::{self, SendEvent};
 
 use crate::args;
@@ -38,11 +38,12 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
         if let SendEvent::Listening {
             address,
             name,
+            tops,
             len,
             announced,
         } = &event
         {
-            let offer = (*address, name.as_str(), *len, *announced);
+            let offer = (*address, (name.as_str(), *tops), *len, *announced);
             say_offer(&out, args, offer, by_hand.is_some());
             if let Some(pressed) = &by_hand {
                 await_enter(pressed.clone());
@@ -98,16 +99,17 @@ fn await_enter(pressed: Arc<AtomicBool>) {
 }
 
 /// Prints what is offered and how a receiver takes it. The tuple holds the sender's address, the
-/// file's name and length, and whether the sender announces it.
+/// name of the first file and how many there are, their length, and whether the sender announces
+/// them.
 fn say_offer(
     out: &Output,
     args: &args::Send,
-    (address, name, len, announced): (SocketAddr, &str, Option<u64>, bool),
+    (address, (name, tops), len, announced): (SocketAddr, (&str, usize), Option<u64>, bool),
     by_hand: bool,
 ) {
     out.say(&format!(
         "Offering {} ({}). On each receiver run",
-        escaped(name),
+        first_of(name, tops),
         sending::length(len)
     ));
     // A receiver refuses an unsafe name in a directory (`safe_name`), so the user must choose one.

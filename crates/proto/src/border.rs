@@ -461,6 +461,8 @@ pub struct MemberStatus {
     pub heard: Option<Time>,
     /// How long the sender has waited for it since it last made progress (spec 2.7).
     pub waited: Duration,
+    /// Whether it lacks packets that have been sent.
+    pub lacks: bool,
     /// Whether the caller has removed it.
     pub gone: bool,
 }

@@ -97,6 +97,7 @@ mod tests {
         let connected = RecvEvent::Connected {
             sender: ([127, 0, 0, 1], 9).into(),
             name: "a".into(),
+            tops: 2,
             len: Some(140_000),
             to_take: 100_000,
             path: "a".into(),

@@ -172,6 +172,7 @@ fn listening() -> Told<SendEvent, Ended> {
     Told::Event(SendEvent::Listening {
         address: ([127, 0, 0, 1], 9).into(),
         name: "b".into(),
+        tops: 1,
         len: Some(1),
         announced: false,
     })

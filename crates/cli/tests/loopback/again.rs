@@ -400,3 +400,31 @@ fn of_a_long_file_that_is_there_next_to_nothing_is_sent() {
     done.iter()
         .for_each(|done| assert_eq!(present(done), 520 << 20));
 }
+
+/// If all is sent though receivers may have something of it, the sender says why.
+#[test]
+fn the_sender_says_why_all_is_sent() {
+    let dir = Scratch::new();
+    let top = dir.path("set");
+    fs::create_dir(&top).unwrap();
+    fs::rename(dir.file("old", 1_000_000), top.join("old")).unwrap();
+    let (one, two) = (dir.path("one"), dir.path("two"));
+    let to = [&*one, &*two];
+    transfer(&top, &to, &[]);
+    let coroot = ["--scheme", "coroot(1)"];
+    let (sent, done) = transfer(&top, &to, &coroot);
+    assert!(notices(&sent, "report to each other"));
+    assert!(done.iter().all(|done| present(done) == 0));
+    fs::rename(dir.file("new", 1_000_001), top.join("new")).unwrap();
+    let (sent, done) = transfer(&top, &to, &[]);
+    assert!(notices(&sent, "less than half"));
+    assert!(done.iter().all(|done| present(done) == 0));
+    let (sent, done) = transfer(&top, &to, &[]);
+    assert!(!notices(&sent, "all of the set"));
+    assert!(done.iter().all(|done| present(done) == 2_000_001));
+}
+
+fn notices(sent: &End, part: &str) -> bool {
+    let says = |e: &Value| e["text"].as_str().is_some_and(|text| text.contains(part));
+    sent.all("notice").any(says)
+}

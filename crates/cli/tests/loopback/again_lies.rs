@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabricast::object::manifest::{Kind, Manifest, TOP};
 use fabricast::object::pack::{Content, Pack, Piece};
@@ -319,6 +319,28 @@ fn a_receiver_waits_for_others_that_compare() {
         peer.say(json!({"say": "bye"}));
         run.end().expect(0);
         assert_eq!(fs::read(dir.path("to/x")).unwrap(), b"mine");
+    }
+}
+
+/// A sender that falls silent where nobody compares anything is given up as soon as the user says.
+#[test]
+fn silence_is_noticed_where_nothing_is_compared() {
+    for compares in [false, true] {
+        let dir = Scratch::new();
+        let args = ["--receive-timeout", "2s"];
+        let (run, mut peer, mut stream, pack) = hand_made(&dir.path("to"), &args);
+        stream.set_quiet(true);
+        match compares {
+            false => _ = stream.announce(&mut peer, &pack, pack.bytes.len()),
+            true => _ = stream.announce_to_compare(&mut peer, &pack),
+        }
+        let began = Instant::now();
+        let end = run.end_within(Duration::from_secs(30)).expect(5);
+        let said = "nothing has arrived for 2 s";
+        assert!(end.stderr.contains(said), "{}", end.stderr);
+        if compares {
+            assert!(began.elapsed() > Duration::from_secs(5), "for the others");
+        }
     }
 }
 

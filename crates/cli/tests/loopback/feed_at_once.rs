@@ -356,10 +356,7 @@ fn what_another_transfer_will_take_counts_as_taken() {
     let failed = run.until("publication_failed", |_| true);
     assert_eq!(failed["entries"][0], "other");
     let reason = failed["reason"].as_str().unwrap();
-    assert!(
-        reason.contains("of which 58 MiB are to stay free"),
-        "{reason}"
-    );
+    assert!(reason.contains("and 58 MiB are to stay free"), "{reason}");
     feed.offer(3, &[second]);
     waits.signal(Signal::TERM);
     waits.end();

@@ -1,5 +1,6 @@
 //! Receivers that come when the transfer runs already, as processes on the loopback.
 
+use std::net::TcpListener;
 use std::path::Path;
 
 use crate::common::control::{Peer, able};
@@ -300,4 +301,28 @@ fn one_that_lies_about_what_it_lacks_is_given_up() {
     liar.until("removed");
     first.end().expect(0);
     sender.end().expect(4);
+}
+
+/// A set of one short file has a few packs. A receiver keeps no list of more, however they are
+/// announced.
+#[test]
+fn a_sender_that_announces_more_packs_than_a_set_can_have_is_refused() {
+    let absurd = json!({"say": "compare", "len": 100, "header": 60, "hash": "00".repeat(32)});
+    for listed in [4_000_000_000u64, 6] {
+        let dir = Scratch::new();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let run = receiver(&address, "r", &dir.path("x"), &[]);
+        let mut peer = Peer::accept(&listener);
+        let _stream = peer.start_set_with("x", 1, 4, json!({"late": true}));
+        peer.say(json!({
+            "say": "join", "slot": 0, "epoch": 1, "first": 7, "receivers": 1, "packs": listed,
+        }));
+        if listed == 6 {
+            peer.until("need"); // as many may be, and it requests their list
+            peer.say(absurd.clone());
+        }
+        assert_eq!(peer.until("failed")["code"], 8, "{listed}");
+        run.end().expect(8);
+    }
 }

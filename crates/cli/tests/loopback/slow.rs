@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::common::{Run, Scratch, receiver, same, sender};
 use fabricast::config::RecvOptions;
@@ -108,12 +109,17 @@ fn a_source_that_all_have_is_let_go() {
 
 /// A sender by the rule `demote` with two receivers, and a third one, which is slow.
 fn demoting(dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
-    demoting_at("30MB/s", dir, patience, args)
+    demoting_of(("30MB/s", 60_000_000), dir, patience, args)
 }
 
-/// Like [`demoting`], at this rate.
-fn demoting_at(rate: &str, dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
-    let source = dir.file("source", 60_000_000);
+/// Like [`demoting`], at this rate, with so many bytes.
+fn demoting_of(
+    (rate, len): (&str, usize),
+    dir: &Scratch,
+    patience: &str,
+    args: &[&str],
+) -> (Run, Run, [Run; 2]) {
+    let source = dir.file("source", len);
     let fixed = ["--no-announce", "--min-receivers", "3", "--rate", rate];
     let rule = ["--slow", "demote", "--patience", patience];
     let (mut send, address) = sender(&source, &[&fixed[..], &rule].concat());
@@ -165,12 +171,36 @@ fn one_that_is_far_behind_is_demoted_and_catches_up() {
     catches_up(&dir, send, slow);
 }
 
+/// A receiver that gets on in bursts, as one does that has little of a CPU, never stands still for
+/// the patience. The others would wait for it most of the time.
+#[test]
+fn one_that_gets_on_in_bursts_is_demoted() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting_of(("200MB/s", 120_000_000), &dir, "1s", &[]);
+    let (pid, (demoted, is_demoted)) = (slow.pid(), channel());
+    let bursts = thread::spawn(move || {
+        while is_demoted.try_recv().is_err() {
+            for (signal, ms) in [(Signal::STOP, 400), (Signal::CONT, 20)] {
+                rustix::process::kill_process(pid, signal).unwrap();
+                thread::sleep(Duration::from_millis(ms));
+            }
+        }
+    });
+    send.until_ever("demoted", |e| e["receiver"] == "slow");
+    for run in good {
+        run.end().expect(0);
+    }
+    demoted.send(()).unwrap();
+    bursts.join().unwrap();
+    catches_up(&dir, send, slow);
+}
+
 /// A demoted receiver gets nothing until the others have everything. It does not give up.
 #[test]
 fn one_that_is_demoted_waits_for_its_turn() {
     let dir = Scratch::new();
     let args = ["--receive-timeout", "2s"];
-    let (mut send, slow, good) = demoting_at("10MB/s", &dir, "500ms", &args);
+    let (mut send, slow, good) = demoting_of(("10MB/s", 60_000_000), &dir, "500ms", &args);
     slow.signal(Signal::STOP);
     send.until("demoted", |e| e["receiver"] == "slow");
     slow.signal(Signal::CONT);

@@ -68,11 +68,11 @@ pub fn check_space(path: &Path, len: u64, reserve: Option<u64>) -> Result<(), Er
     let reserve = reserve.unwrap_or(space.reserve());
     if space.free.saturating_sub(reserve) < len {
         let detail = format!(
-            "it has {} MiB; {} MiB are free there, of which {} MiB are to stay free: make room, \
-             name another destination, or let less stay free with {RESERVE}",
+            "it has {} MiB, and {} MiB are to stay free, but only {} MiB are free there: make \
+             room, name another destination, or let less stay free with {RESERVE}",
             len.div_ceil(1 << 20),
-            space.free >> 20,
-            reserve.div_ceil(1 << 20)
+            reserve.div_ceil(1 << 20),
+            space.free >> 20
         );
         let path = path.to_owned();
         return Err(Error::NoSpace { path, detail });

@@ -9,7 +9,7 @@ use super::ALL;
 use super::admission::PROVING_SPEED_MIN;
 use super::events::{Part, State};
 use super::receiver_table::{Member, Place, Stage, Wait};
-use super::sender_session::SenderSession;
+use super::sender_session::{Phase, SenderSession};
 use super::slow::{half_complete, trickles};
 use crate::config::Slow;
 use crate::error::exit;
@@ -66,9 +66,9 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Leaves members behind that have been far behind the fastest one for longer than the
-    /// patience.
-    pub(super) fn leave_far_behind(&mut self, now: Instant) {
+    /// Leaves members behind that have been far behind the fastest one most of the time, by more
+    /// than the patience. `passed`: the time since this was done last.
+    pub(super) fn leave_far_behind(&mut self, passed: Duration) {
         let start = &self.plan.start;
         let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
         // What a member has not compared, or lacks of that, says nothing of how fast it is.
@@ -84,43 +84,51 @@ impl SenderSession<'_> {
             let is_behind = member.in_group()
                 && fastest.is_some_and(|f| placed(member) + far < f)
                 && self.may_leave(member);
-            let member = &mut self.admission.members[at];
-            let since = match is_behind {
-                true => *member.behind.get_or_insert(now),
-                false => {
-                    member.behind = None;
-                    continue;
-                }
-            };
-            if now - since > self.options.patience {
+            let behind = &mut self.admission.members[at].behind;
+            if behind.count(passed, is_behind) > self.options.patience {
                 self.leave_behind(at, Wait::behind(self.options.patience));
             }
         }
     }
 
-    /// Leaves members behind that compare at less than half of the speed of the others and of what
-    /// the sender could read, and have held them up for longer than the patience. `passed`: the
+    /// Leaves members behind that hold the others up most of the time, by more than the patience:
+    /// half of the others have what they can have, and the sender could go on. So a member that
+    /// gets on in bursts is known, and one that has half of the others' speed is not. `passed`: the
     /// time since this was done last.
-    pub(super) fn leave_slow_comparers(&mut self, passed: Duration) {
-        // The sender could go on, were it not for members.
-        let is_ready =
-            self.has_compared() && (self.is_read || self.packer.waits()) && !self.is_full();
-        let comparing = || self.admission.members.iter().filter(|m| m.compares());
-        let all = comparing().count();
+    pub(super) fn leave_holding(&mut self, passed: Duration) {
+        let (sends, compares) = (
+            self.sends_but_for_members(),
+            self.compares_but_for_members(),
+        );
+        let group = || self.admission.members.iter().filter(|m| m.in_group());
+        let most = |idle: usize, all: usize| idle > 0 && 2 * idle + 1 >= all;
+        let others_have = most(group().filter(|m| !m.lacks_sent).count(), group().count());
+        let comparing = || group().filter(|m| m.compares());
         let idle = comparing().filter(|m| !m.has_to_compare()).count();
-        let others_wait = is_ready && idle > 0 && 2 * idle + 1 >= all;
+        let others_compared = most(idle, comparing().count());
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
-            let holds = others_wait && member.has_to_compare();
-            let may = member.compares() && self.may_leave(member);
-            let member = &mut self.admission.members[at];
-            let Some(comparing) = member.comparing.as_mut().filter(|_| may) else {
-                continue;
-            };
-            if comparing.count(passed, holds) > self.options.patience {
+            let holds = sends && others_have && member.in_group() && member.lacks_sent
+                || compares && others_compared && member.compares() && member.has_to_compare();
+            let may = member.in_group() && self.may_leave(member);
+            let balance = &mut self.admission.members[at].holds;
+            if balance.count(passed, holds) > self.options.patience && may {
                 self.leave_behind(at, Wait::holding(self.options.patience));
             }
         }
+    }
+
+    /// Whether the sender would send something new, were it not for members: it has unsent packets,
+    /// or the next pack has been read and must wait.
+    fn sends_but_for_members(&self) -> bool {
+        let node = self.driver.node();
+        let has_more = || self.phase == Phase::Packs && self.is_full() && self.packer.waits();
+        node.is_stopped(ALL) && (node.unsent(ALL) > 0 || has_more())
+    }
+
+    /// Whether the sender would have another pack compared, were it not for members.
+    fn compares_but_for_members(&self) -> bool {
+        self.has_compared() && (self.is_read || self.packer.waits()) && !self.is_full()
     }
 
     /// Removes receivers that take too long when the others have everything, so that the sender

@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_receiver_lists_fetches_the_manifest_and_says_what_it_has() {
-        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, false));
+        let (mut table, mut late) = (PackTable::new(usize::MAX), CatchingUp::new(true, false));
         assert!(late.is_outside() && late.next(&mut table, false, false).unwrap().is_none());
         assert!(table.join(5));
         late.join(5);
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn one_with_peers_says_at_last_that_there_is_no_more() {
-        let (mut table, mut late) = (PackTable::default(), CatchingUp::new(true, true));
+        let (mut table, mut late) = (PackTable::new(usize::MAX), CatchingUp::new(true, true));
         assert!(table.join(3) && !late.told(), "it is outside");
         late.join(3);
         assert!(late.told());
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn one_that_has_compared_says_what_it_has_of_that() {
-        let (mut table, member) = (PackTable::default(), CatchingUp::new(false, true));
+        let (mut table, member) = (PackTable::new(usize::MAX), CatchingUp::new(false, true));
         records(0..6)
             .into_iter()
             .for_each(|record| _ = table.push(record));
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn many_runs_are_said_in_several_messages() {
-        let mut table = PackTable::default();
+        let mut table = PackTable::new(usize::MAX);
         let packs = 2 * ToSender::RUNS_MAX as u32 + 3;
         assert!(table.join(packs));
         for _ in 0..packs {

@@ -31,8 +31,6 @@ pub struct MemberComparing {
     pub(super) to_compare: VecDeque<ToCompare>,
     /// Since when it could compare the oldest one, if its header was delivered.
     since: Option<Instant>,
-    /// How long the others have waited for it, less the time in which they have not.
-    holds: Duration,
 }
 
 /// A pack that a member has to compare.
@@ -97,16 +95,6 @@ impl MemberComparing {
         self.since
     }
 
-    /// Counts a time that has passed, in which it held the others up or not. Returns how much
-    /// longer it has held them up than not. So one that has half of their speed is forgiven.
-    pub fn count(&mut self, passed: Duration, holds: bool) -> Duration {
-        self.holds = match holds {
-            true => self.holds + passed,
-            false => self.holds.saturating_sub(passed),
-        };
-        self.holds
-    }
-
     /// Bytes of files in the packs that it has not compared.
     pub fn uncompared(&self) -> u64 {
         self.to_compare.iter().map(|pack| pack.len).sum()
@@ -142,6 +130,11 @@ pub struct ReceiverComparing {
     pub(super) comparer: Option<Comparer>,
     /// Number of the first pack that is compared, once there is one.
     pub(super) first: Option<u32>,
+    /// Number of packs that were announced to be compared.
+    announced: u32,
+    /// Until when the others may look at what they have, or compare packs that this receiver has
+    /// compared: nothing comes as long. `None` while this receiver looks.
+    others_take: Option<Instant>,
     /// Number of packs that were announced and are not compared.
     pub(super) unanswered: usize,
     /// Bytes of files in the packs that were compared.
@@ -160,6 +153,8 @@ impl ReceiverComparing {
             limit: Duration::from_millis(limit_ms).min(COMPARING_MAX),
             comparer: None,
             first: None,
+            announced: 0,
+            others_take: None,
             unanswered: 0,
             compared: 0,
             next: 0,
@@ -167,10 +162,33 @@ impl ReceiverComparing {
         }
     }
 
-    /// How long the others may look at what they have, and compare packs that this receiver has
-    /// compared. Nothing comes as long.
-    pub fn others_take(&self) -> Duration {
-        LOOKING + AHEAD_MAX as u32 * self.limit
+    /// Takes note that this receiver has looked: now the others may.
+    pub fn looked(&mut self, now: Instant) {
+        self.others_take = Some(now + LOOKING);
+    }
+
+    /// Takes note that a pack was announced that is sent as a whole. If all have looked, nobody
+    /// waits for others until packs are compared.
+    pub fn is_sent(&mut self, now: Instant) {
+        if self.others_take.is_some() && self.announced == 0 {
+            self.others_take = Some(now);
+        }
+    }
+
+    /// Takes note that a pack was announced that all members compare.
+    pub fn is_compared(&mut self, now: Instant) {
+        self.announced += 1;
+        let packs = self.announced.min(AHEAD_MAX as u32);
+        self.others_take = Some(now + packs * self.limit);
+    }
+
+    /// Since when the transfer has been silent, if something came last at `last`: what others may
+    /// take is no silence.
+    pub fn silent_since(&self, last: Instant) -> Instant {
+        match self.others_take {
+            Some(until) => last.max(until),
+            None => last + LOOKING,
+        }
     }
 }
 
@@ -194,20 +212,6 @@ mod tests {
         assert!(!member.clone().looked(&many, false));
         assert!(member.looked(&many[1..], false) && member.has_looked);
         assert!(!member.looked(&[], false), "it has said all");
-    }
-
-    /// One that holds the others up for less than half of the time may go on for ever.
-    #[test]
-    fn one_that_holds_the_others_up_is_known_by_the_time() {
-        let mut member = MemberComparing::default();
-        for _ in 0..1000 {
-            assert!(member.count(S, true) <= S && member.count(S, false).is_zero());
-        }
-        member.count(S, false);
-        for second in 1..10 {
-            assert_eq!(member.count(2 * S, true), (second + 1) * S);
-            assert_eq!(member.count(S, false), second * S);
-        }
     }
 
     /// The sender waits only while a member can compare something, and from the last answer on.
@@ -238,5 +242,23 @@ mod tests {
         assert_eq!(member.waits_since(), None);
         assert!((4..8).all(|number| member.compared(number, now)));
         assert_eq!((member.waits_since(), member.uncompared()), (None, 0));
+    }
+
+    /// A receiver bears silence only while others may do something.
+    #[test]
+    fn what_others_may_take_is_no_silence() {
+        let (mut receiver, now) = (ReceiverComparing::new(3000), Instant::now());
+        assert_eq!(receiver.silent_since(now), now + LOOKING);
+        receiver.is_sent(now); // a page
+        assert_eq!(receiver.silent_since(now), now + LOOKING);
+        receiver.looked(now + S);
+        assert_eq!(receiver.silent_since(now), now + S + LOOKING);
+        receiver.is_sent(now + 2 * S);
+        assert_eq!(receiver.silent_since(now), now + 2 * S);
+        assert_eq!(receiver.silent_since(now + 3 * S), now + 3 * S);
+        for packs in [1, 2, 3, 4, 5, 6, 7, 8, 8, 8] {
+            receiver.is_compared(now + 4 * S);
+            assert_eq!(receiver.silent_since(now), now + (4 + 3 * packs) * S);
+        }
     }
 }

@@ -42,9 +42,11 @@ pub enum SendEvent {
     Listening {
         /// The address that the sender listens at; it may be the unspecified address.
         address: SocketAddr,
-        /// Name of the file.
+        /// Name of the first file or directory at the top.
         name: String,
-        /// Length of the file in bytes; `None`: it is a stream.
+        /// How many files and directories are at the top.
+        tops: usize,
+        /// Bytes of all files; `None`: it is a stream.
         len: Option<u64>,
         /// Whether the sender announces itself, so that receivers need no address.
         announced: bool,
@@ -422,9 +424,11 @@ pub enum RecvEvent {
     Connected {
         /// Address of the sender.
         sender: SocketAddr,
-        /// Name of the file.
+        /// Name of the first file or directory at the top.
         name: String,
-        /// Length of the file in bytes; `None`: it is a stream.
+        /// How many files and directories are at the top.
+        tops: u32,
+        /// Bytes of all files; `None`: it is a stream.
         len: Option<u64>,
         /// Bytes that will be taken of the disk, as far as that is known before the manifest has
         /// come: what is here from an earlier run needs no more.

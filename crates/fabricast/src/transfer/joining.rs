@@ -102,6 +102,7 @@ pub fn join(
     tell(RecvEvent::Connected {
         sender,
         name: welcome.name.chars().take(255).collect(),
+        tops: welcome.tops,
         len: welcome.len,
         to_take: target.to_take(welcome.len.unwrap_or(0)),
         path: path.clone(),

@@ -17,6 +17,7 @@
 
 mod admission;
 mod authentication;
+mod balance;
 mod behind;
 mod block_repair;
 mod catch_up;

@@ -1,7 +1,7 @@
 //! The packs of a set, as a receiver knows them: those that the sender announces to it, and those
 //! that it announced to others before.
 
-use crate::object::PackRecord;
+use crate::object::{PackRecord, blocks};
 
 /// What a receiver has of a pack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,9 +14,20 @@ pub enum Pack {
     Here,
 }
 
+/// Most packs of a set that are needed: each holds a page of the manifest, short files, or a piece
+/// of a long one. A receiver does not believe a sender that announces more, since its memory might
+/// not suffice for their list. `len`: the bytes of all files; `None`: a stream, which has no list.
+pub fn packs_max(entries: u32, len: Option<u64>) -> usize {
+    let most = |len| 2 * (u64::from(entries) + blocks(len) + 1);
+    len.map_or(usize::MAX, |len| {
+        usize::try_from(most(len)).unwrap_or(usize::MAX)
+    })
+}
+
 /// All packs, by number.
-#[derive(Default)]
 pub struct PackTable {
+    /// Most packs that there may be.
+    max: usize,
     /// The first packs, without a gap.
     first: Vec<(PackRecord, Pack)>,
     /// Number of the first pack in `later`: more than there are in `first` while the sender has
@@ -31,6 +42,19 @@ pub struct PackTable {
 }
 
 impl PackTable {
+    /// An empty table of at most `max` packs.
+    pub fn new(max: usize) -> PackTable {
+        PackTable {
+            max,
+            first: Vec::new(),
+            split: 0,
+            later: Vec::new(),
+            here: 0,
+            lacking: 0,
+            bytes: 0,
+        }
+    }
+
     /// Number of packs.
     pub fn len(&self) -> usize {
         self.split + self.later.len()
@@ -56,17 +80,20 @@ impl PackTable {
         self.unlisted().is_none() && self.lacking == 0
     }
 
-    /// Adds the next pack, which comes. Returns its number.
-    pub fn push(&mut self, record: PackRecord) -> u32 {
-        self.later.push((record, Pack::Coming));
-        (self.len() - 1) as u32
+    /// Adds the next pack, which comes. Returns its number; `None` if there may be no more.
+    pub fn push(&mut self, record: PackRecord) -> Option<u32> {
+        let number = self.len();
+        (number < self.max).then(|| {
+            self.later.push((record, Pack::Coming));
+            number as u32
+        })
     }
 
     /// Notes that the sender has announced `packs` packs to others. This receiver may know some of
-    /// them already. False if that is fewer than this receiver knows.
+    /// them already. False if that is fewer than this receiver knows, or more than there may be.
     pub fn join(&mut self, packs: u32) -> bool {
         let packs = packs as usize;
-        if self.unlisted().is_some() || packs < self.len() {
+        if self.unlisted().is_some() || packs < self.len() || packs > self.max {
             return false;
         }
         self.first.append(&mut self.later);
@@ -161,9 +188,12 @@ mod tests {
 
     #[test]
     fn a_late_receiver_learns_what_was_before() {
-        let mut table = PackTable::default();
+        let mut table = PackTable::new(9);
         assert!(table.is_whole() && table.join(5));
-        assert_eq!((table.push(record(5)), table.push(record(6))), (5, 6));
+        assert_eq!(
+            (table.push(record(5)), table.push(record(6))),
+            (Some(5), Some(6))
+        );
         assert_eq!((table.len(), table.unlisted()), (7, Some(0)));
         assert!(!table.is_whole() && !table.join(9), "it lists still");
         assert_eq!(table.get(4), None);
@@ -197,5 +227,19 @@ mod tests {
         assert!(table.join(9) && table.unlisted() == Some(7));
         assert_eq!(table.list(&[record(7), record(8)]), 2);
         assert_eq!(table.runs(9), [(0, 7)]);
+    }
+
+    #[test]
+    fn there_are_no_more_packs_than_the_set_can_have() {
+        let mut table = PackTable::new(2);
+        assert!(!table.join(3) && table.join(1));
+        assert_eq!(
+            (table.push(record(1)), table.push(record(2))),
+            (Some(1), None)
+        );
+        assert_eq!(table.len(), 2);
+        assert_eq!(packs_max(1, Some(4)), 6);
+        assert_eq!(packs_max(u32::MAX, Some(u64::MAX)) >> 44, 2, "no overflow");
+        assert_eq!(packs_max(1, None), usize::MAX);
     }
 }

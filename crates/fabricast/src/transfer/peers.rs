@@ -256,7 +256,7 @@ mod tests {
     /// What several peers give at once has room together, or waits.
     #[test]
     fn no_more_is_requested_than_there_is_room_for() {
-        let mut table = PackTable::default();
+        let mut table = PackTable::new(usize::MAX);
         assert!(table.join(3));
         let record = |n| PackRecord {
             len: 10,
@@ -285,7 +285,7 @@ mod tests {
     /// of another. A new one is asked, too.
     #[test]
     fn those_that_the_sender_names_no_more_are_left() {
-        let mut table = PackTable::default();
+        let mut table = PackTable::new(usize::MAX);
         assert!(table.join(4));
         let record = |n| PackRecord {
             len: 10,

@@ -59,7 +59,10 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
         };
         if let Err(error) = &result {
             say_why(&mut control, error, is_found, options.net.wording);
-            let is_cut_off = matches!(error, Error::PeerLost(_) | Error::Interrupted);
+            let is_cut_off = matches!(
+                error,
+                Error::PeerLost(_) | Error::Interrupted | Error::Refused(_) | Error::Timeout(_)
+            );
             // One that follows a feed goes on by itself.
             if is_cut_off
                 && options.received.is_none()

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::comparing_progress::{AHEAD_MAX, ReceiverComparing};
+use super::comparing_progress::AHEAD_MAX;
 use super::events::RecvEvent;
 use super::incoming::POSTED_MAX;
 use super::pack_table::Pack;
@@ -23,7 +23,7 @@ impl ReceiverSession<'_> {
             && self.end.is_none()
             && announced.again.is_none();
         let record = announced.record().filter(|_| may).ok_or_else(absurd)?;
-        let number = self.packs.push(record);
+        let number = self.packs.push(record).ok_or_else(absurd)?;
         let Some(comparing) = &mut self.comparing else {
             if !self.keeps(number, &record) {
                 // It comes again as a whole.
@@ -36,6 +36,7 @@ impl ReceiverSession<'_> {
             (self.tell)(RecvEvent::Comparing);
         }
         comparing.unanswered += 1;
+        comparing.is_compared(Instant::now());
         if comparing.unanswered > AHEAD_MAX {
             return Err(absurd());
         }
@@ -129,6 +130,7 @@ impl ReceiverSession<'_> {
         let Some(comparing) = &mut self.comparing else {
             return Ok(()); // it was demoted
         };
+        comparing.looked(Instant::now());
         let (limit, serves, waker) = (comparing.limit, self.options.serve, self.waker.clone());
         comparing.comparer = Some(Comparer::start(candidates, limit, serves, waker));
         let all = ranges.as_slice();
@@ -216,11 +218,11 @@ impl ReceiverSession<'_> {
         compared.max(self.statistics.present_bytes)
     }
 
-    /// How long the transfer has been silent, less what the comparisons of other members may take.
+    /// How long the transfer has been silent, without what the comparisons of other members may
+    /// take.
     pub(super) fn silent(&self, now: Instant) -> Duration {
-        let comparing = self.comparing.as_ref();
-        let others = comparing.map_or(Duration::ZERO, ReceiverComparing::others_take);
-        (now - self.progress.0).saturating_sub(others)
+        let (last, comparing) = (self.progress.0, self.comparing.as_ref());
+        now.saturating_duration_since(comparing.map_or(last, |c| c.silent_since(last)))
     }
 
     /// Whether packs are being compared.

@@ -42,6 +42,9 @@ impl ReceiverSession<'_> {
         };
         let joined = self.driver.command(self.clock.now(), command);
         joined.map_err(refused)?;
+        if self.is_ordered() {
+            return Err(strange()); // it is never late, and gets nothing out of order
+        }
         self.catching_up.join(join.packs);
         match self.packs.join(join.packs) {
             true => Ok(()),

@@ -27,10 +27,13 @@ impl ReceiverSession<'_> {
             && (self.end.is_none() || !is_new);
         let record = announced.record().filter(|_| may).ok_or_else(absurd)?;
         let number = match announced.again {
-            None => self.packs.push(record),
+            None => self.packs.push(record).ok_or_else(absurd)?,
             Some(number) if number as usize >= self.packs.len() => return Err(absurd()),
             Some(number) => number,
         };
+        if let Some(comparing) = &mut self.comparing {
+            comparing.is_sent(Instant::now());
+        }
         let is_wanted = is_new || self.is_wanted(number);
         let is_kept = is_wanted && self.keeps(number, &record);
         if announced.kept {

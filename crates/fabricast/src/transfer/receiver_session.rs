@@ -14,7 +14,7 @@ use super::events::{RecvEvent, RecvReport, State};
 use super::incoming::{self, Posted, Store};
 use super::joining::Joined;
 use super::kept_packs;
-use super::pack_table::PackTable;
+use super::pack_table::{PackTable, packs_max};
 use super::peers::Peers;
 use super::receiver_driver;
 use super::receiver_errors::{changed, silence, strange, surprise};
@@ -196,7 +196,7 @@ impl<'a> ReceiverSession<'a> {
             posted: Vec::new(),
             lent: Vec::new(),
             store,
-            packs: PackTable::default(),
+            packs: PackTable::new(packs_max(welcome.entries, welcome.len)),
             proven: 0,
             proven_told: 0,
             comparing: start.compares.map(ReceiverComparing::new),

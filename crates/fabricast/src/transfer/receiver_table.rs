@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::{NodeId, PathState};
 
+use super::balance::Balance;
 use super::catch_up::Lacks;
 use super::comparing_progress::MemberComparing;
 use super::events::{Part, ReceiverReport, State};
@@ -233,8 +234,12 @@ pub struct Member {
     pub sent: u64,
     /// How many of these it has not placed.
     pub due: u64,
-    /// Since when it has been far behind the fastest receiver.
-    pub behind: Option<Instant>,
+    /// Whether it lacks packets that have been sent.
+    pub lacks_sent: bool,
+    /// How long it has held the others up, less the time in which it has not.
+    pub holds: Balance,
+    /// How long it has been far behind the fastest receiver, less the time in which it was not.
+    pub behind: Balance,
     /// Whether the others have gone on without it because it was slower than they were.
     pub left_behind: bool,
     /// Whether it was told that all packs have been announced.
@@ -281,7 +286,9 @@ impl Member {
             keeps: KeptPacks::default(),
             sent: 0,
             due: 0,
-            behind: None,
+            lacks_sent: false,
+            holds: Balance::default(),
+            behind: Balance::default(),
             left_behind: false,
             knows_end: false,
         }

@@ -124,10 +124,10 @@ pub fn send(
     let result = open(&mut admission, set.is_stream(), session, options);
     let mut sending = match result {
         Ok((driver, plan)) => {
+            let report_to_each_other = !plan.start.addresses.is_empty();
             if options.compares
                 && !set.is_stream()
-                && plan.start.addresses.is_empty()
-                && let Some(text) = why_all_is_sent(&admission.members)
+                && let Some(text) = why_all_is_sent(&admission.members, report_to_each_other)
             {
                 tell(SendEvent::Notice { text });
             }

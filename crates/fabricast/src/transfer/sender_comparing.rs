@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::catch_up::CatchUp;
 use super::comparing_progress::{ComparingPhase, LOOKING, MemberComparing};
+use super::events::SendEvent;
 use super::kept_packs::called;
 use super::receiver_table::Member;
 use super::sender_session::SenderSession;
@@ -49,6 +50,11 @@ impl SenderSession<'_> {
         let all = all.unwrap_or_default();
         let entries = self.set.manifest().entries();
         let is_worth = 2 * all.bytes(entries) >= self.set.manifest().len();
+        if !is_worth {
+            let members = self.admission.members.iter().filter(|m| m.compares());
+            let text = why_nothing_is_compared(&members.collect::<Vec<_>>());
+            (self.tell)(SendEvent::Notice { text });
+        }
         self.packer.compare(match is_worth {
             true => all,
             false => EntryRanges::default(),
@@ -132,8 +138,28 @@ impl SenderSession<'_> {
     }
 }
 
+/// Why everything is sent to these members, when all of them could have compared what they have.
+fn why_nothing_is_compared(members: &[&Member]) -> String {
+    let looks = |m: &&&Member| m.comparing.as_ref().is_some_and(|c| !c.has_looked);
+    let slow: Vec<_> = members.iter().filter(looks).collect();
+    let why = match slow.first() {
+        Some(first) => format!(
+            "{} has not looked in time at what it has",
+            first_of(&first.name(), slow.len())
+        ),
+        None => "the files that all receivers may have are less than half of it".into(),
+    };
+    format!("all of the set is sent, though receivers may have something of it: {why}")
+}
+
 /// Why everything is sent to these members, though some of them may have something of the set.
-pub fn why_all_is_sent(members: &[Member]) -> Option<String> {
+/// `report_to_each_other`: whether they do, by the scheme.
+pub fn why_all_is_sent(members: &[Member], report_to_each_other: bool) -> Option<String> {
+    if report_to_each_other && members.iter().any(Member::may_compare) {
+        let text = "all of the set is sent, though receivers may have something of it: with this \
+                    scheme they report to each other, and compare nothing";
+        return Some(text.into());
+    }
     let others: Vec<&Member> = members.iter().filter(|m| !m.may_compare()).collect();
     let first = others.first().filter(|_| others.len() < members.len())?;
     Some(format!(

@@ -43,6 +43,7 @@ impl SenderSession<'_> {
                     m.due = due;
                     m.placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
                     m.waited = status.waited;
+                    m.lacks_sent = status.lacks;
                     if self.total.is_some() && m.is_served() && due == 0 {
                         m.complete.get_or_insert_with(Instant::now);
                     }

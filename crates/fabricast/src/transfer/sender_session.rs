@@ -584,9 +584,10 @@ impl<'a> SenderSession<'a> {
             }
             self.evict(at, now, all);
         }
-        self.leave_far_behind(now);
         // A sender that was stopped waited for nobody.
-        self.leave_slow_comparers(ticked.map_or(TICK, |t| (now - t).min(10 * TICK)));
+        let passed = ticked.map_or(TICK, |t| (now - t).min(10 * TICK));
+        self.leave_far_behind(passed);
+        self.leave_holding(passed);
         self.leave_trickling(now);
         self.look_at_share();
         self.tell_unanswered(now);

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::pack_table::packs_max;
 use super::stored_headers::StoredHeaders;
 use super::stored_packs::StoredPacks;
 use super::storing::ReadBack;
 use crate::bootstrap::message::{ToReceiver, ToSender, Welcome};
 use crate::bootstrap::{Control, Event, PeerKey, Rendezvous, Ticket, WorkerPlan};
 use crate::error::Error;
-use crate::object::{LEN_MAX, blocks};
+use crate::object::LEN_MAX;
 use crate::waker::Waker;
 
 /// Guests that are served at once, at most. Each may have a block in memory.
@@ -36,9 +37,8 @@ impl Serving {
         waker: &Waker,
     ) -> Result<Serving, Error> {
         let failed = |e| Error::io("listening for late receivers", e);
-        // No set has more packs than entries and blocks, or more blocks than blocks and packs.
-        let blocks = blocks(welcome.len.unwrap_or(LEN_MAX));
-        let parts = 4 * (u64::from(welcome.entries) + blocks + 1);
+        // Each block is one of a pack, and each pack has at most one that is not full.
+        let parts = 2 * packs_max(welcome.entries, Some(welcome.len.unwrap_or(LEN_MAX))) as u64;
         let packs = StoredPacks::new(headers, files, parts);
         let mut at = control.local().map_err(failed)?;
         at.set_port(0);

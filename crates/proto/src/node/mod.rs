@@ -227,6 +227,14 @@ impl Node {
         sender.map_or(0, |(sender, size)| sender.unsent() * u64::from(size))
     }
 
+    /// Whether this node can send no new packet to a group: its members' windows are closed, or all
+    /// of its broadcasts have been sent. Its rate is not asked.
+    pub fn is_stopped(&self, group: GroupId) -> bool {
+        let group = self.group(group).ok();
+        let sender = group.and_then(|(_, g)| g.own.get());
+        sender.is_none_or(Sender::is_stopped)
+    }
+
     /// Whether no member of the group waits for this node, and this node waits for no member. The
     /// group may then be removed, or the process may end. (For all groups together,
     /// [`Output::Wait`] of `None` says so.)

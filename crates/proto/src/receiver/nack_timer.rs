@@ -54,9 +54,10 @@ impl NackTimer {
         (self.rto, self.again, self.retries) = (first, None, 0);
     }
 
-    /// Notes a NACK, and returns when the next one is due. Whenever the timeout has passed, the NACK
-    /// before was in vain. After `tries` of these the timeout doubles, up to `max` (exponential
-    /// backoff). A NACK that goes along with other feedback says nothing of the one before.
+    /// Notes a NACK, and returns when the next one is due. Whenever the timeout has passed, the
+    /// NACK before was in vain. After `tries` of these the timeout doubles, up to `max`
+    /// (exponential backoff). A NACK that goes along with other feedback says nothing of the one
+    /// before.
     pub fn sent(&mut self, now: Time, tries: u32, max: Duration) -> Time {
         if self.again.is_some_and(|at| at <= now) {
             self.retries += 1;

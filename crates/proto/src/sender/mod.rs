@@ -227,6 +227,12 @@ impl Sender {
         self.ops.end.from(self.ops.sent).max(0) as u64
     }
 
+    /// Whether the group's members let the sender send no new packet: the window is closed, or
+    /// everything has been sent.
+    pub fn is_stopped(&self) -> bool {
+        !self.window_is_open(GROUP_PATH)
+    }
+
     /// Rate of the group's path, in bytes of UDP payload per second; with a fixed rate the one that
     /// the node was made with.
     pub fn rate(&self) -> u64 {
@@ -263,13 +269,17 @@ impl Sender {
         // A node that has come back in another slot is not shown in its former one.
         let former = |m: &&Member| m.gone && self.membership.index_of(m.node).is_some();
         let members = self.members.iter().filter(move |m| !former(m));
-        members.map(|m| MemberStatus {
+        let sent = self.paths[GROUP_PATH]
+            .as_ref()
+            .map_or(self.ops.sent, |path| path.window.next());
+        members.map(move |m| MemberStatus {
             node: m.node,
             path_state: m.path_state,
             placed: m.placed,
             repairs: m.repairs,
             heard: m.heard,
             waited: m.waited,
+            lacks: m.cum.before(sent),
             gone: m.gone,
         })
     }
