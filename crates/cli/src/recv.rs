@@ -154,10 +154,10 @@ pub fn tell(out: &mut Output, mut event: RecvEvent) {
 
 /// Where what is received goes, in words.
 fn goes_to(path: &Path) -> String {
-    match path.as_os_str() == "-" {
-        true => "standard output".into(),
-        false if path.as_os_str() == "." => "this directory".into(),
-        false => shown(path),
+    match path.to_str() {
+        Some("-") => "standard output".into(),
+        Some(".") => "this directory".into(),
+        _ => shown(path),
     }
 }
 

@@ -104,12 +104,12 @@ fn await_enter(pressed: Arc<AtomicBool>) {
 fn say_offer(
     out: &Output,
     args: &args::Send,
-    (address, (name, tops), len, announced): (SocketAddr, (&str, usize), Option<u64>, bool),
+    (address, (name, tops), len, announced): (SocketAddr, (&str, u32), Option<u64>, bool),
     by_hand: bool,
 ) {
     out.say(&format!(
         "Offering {} ({}). On each receiver run",
-        first_of(name, tops),
+        first_of(name, tops as usize),
         sending::length(len)
     ));
     // A receiver refuses an unsafe name in a directory (`safe_name`), so the user must choose one.

@@ -118,7 +118,7 @@ impl<'a> Admission<'a> {
         tell(SendEvent::Listening {
             address: rendezvous.address(),
             name: name.clone(),
-            tops: set.manifest().tops() as usize,
+            tops: set.manifest().tops(),
             len: set.known_len(),
             announced: announcer.is_some(),
         });

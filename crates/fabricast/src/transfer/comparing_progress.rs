@@ -130,8 +130,6 @@ pub struct ReceiverComparing {
     pub(super) comparer: Option<Comparer>,
     /// Number of the first pack that is compared, once there is one.
     pub(super) first: Option<u32>,
-    /// Number of packs that were announced to be compared.
-    announced: u32,
     /// Until when the others may look at what they have, or compare packs that this receiver has
     /// compared: nothing comes as long. `None` while this receiver looks.
     others_take: Option<Instant>,
@@ -153,7 +151,6 @@ impl ReceiverComparing {
             limit: Duration::from_millis(limit_ms).min(COMPARING_MAX),
             comparer: None,
             first: None,
-            announced: 0,
             others_take: None,
             unanswered: 0,
             compared: 0,
@@ -170,15 +167,16 @@ impl ReceiverComparing {
     /// Takes note that a pack was announced that is sent as a whole. If all have looked, nobody
     /// waits for others until packs are compared.
     pub fn is_sent(&mut self, now: Instant) {
-        if self.others_take.is_some() && self.announced == 0 {
+        if self.others_take.is_some() && self.first.is_none() {
             self.others_take = Some(now);
         }
     }
 
-    /// Takes note that a pack was announced that all members compare.
-    pub fn is_compared(&mut self, now: Instant) {
-        self.announced += 1;
-        let packs = self.announced.min(AHEAD_MAX as u32);
+    /// Takes note that the pack of this number was announced, which all members compare. After the
+    /// first such pack there are no others.
+    pub fn is_compared(&mut self, number: u32, now: Instant) {
+        let first = *self.first.get_or_insert(number);
+        let packs = (number - first + 1).min(AHEAD_MAX as u32);
         self.others_take = Some(now + packs * self.limit);
     }
 
@@ -256,8 +254,8 @@ mod tests {
         receiver.is_sent(now + 2 * S);
         assert_eq!(receiver.silent_since(now), now + 2 * S);
         assert_eq!(receiver.silent_since(now + 3 * S), now + 3 * S);
-        for packs in [1, 2, 3, 4, 5, 6, 7, 8, 8, 8] {
-            receiver.is_compared(now + 4 * S);
+        for (number, packs) in (5..).zip([1, 2, 3, 4, 5, 6, 7, 8, 8, 8]) {
+            receiver.is_compared(number, now + 4 * S);
             assert_eq!(receiver.silent_since(now), now + (4 + 3 * packs) * S);
         }
     }

@@ -45,7 +45,7 @@ pub enum SendEvent {
         /// Name of the first file or directory at the top.
         name: String,
         /// How many files and directories are at the top.
-        tops: usize,
+        tops: u32,
         /// Bytes of all files; `None`: it is a stream.
         len: Option<u64>,
         /// Whether the sender announces itself, so that receivers need no address.

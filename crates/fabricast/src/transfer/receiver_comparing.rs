@@ -32,11 +32,11 @@ impl ReceiverSession<'_> {
             return self.decline(record.header).map_err(refused);
         };
         if comparing.first.is_none() {
-            (comparing.first, comparing.next) = (Some(number), number);
+            comparing.next = number;
             (self.tell)(RecvEvent::Comparing);
         }
         comparing.unanswered += 1;
-        comparing.is_compared(Instant::now());
+        comparing.is_compared(number, Instant::now());
         if comparing.unanswered > AHEAD_MAX {
             return Err(absurd());
         }

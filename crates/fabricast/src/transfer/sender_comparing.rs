@@ -51,8 +51,7 @@ impl SenderSession<'_> {
         let entries = self.set.manifest().entries();
         let is_worth = 2 * all.bytes(entries) >= self.set.manifest().len();
         if !is_worth {
-            let members = self.admission.members.iter().filter(|m| m.compares());
-            let text = why_nothing_is_compared(&members.collect::<Vec<_>>());
+            let text = why_nothing_is_compared(&self.admission.members);
             (self.tell)(SendEvent::Notice { text });
         }
         self.packer.compare(match is_worth {
@@ -139,9 +138,13 @@ impl SenderSession<'_> {
 }
 
 /// Why everything is sent to these members, when all of them could have compared what they have.
-fn why_nothing_is_compared(members: &[&Member]) -> String {
-    let looks = |m: &&&Member| m.comparing.as_ref().is_some_and(|c| !c.has_looked);
-    let slow: Vec<_> = members.iter().filter(looks).collect();
+fn why_nothing_is_compared(members: &[Member]) -> String {
+    let looks = |m: &&Member| m.comparing.as_ref().is_some_and(|c| !c.has_looked);
+    let slow: Vec<&Member> = members
+        .iter()
+        .filter(|m| m.compares())
+        .filter(looks)
+        .collect();
     let why = match slow.first() {
         Some(first) => format!(
             "{} has not looked in time at what it has",
