@@ -66,7 +66,7 @@ class RsyncByHash(Rsync):
 
 class TarChain(Tool):
     name = "tar-chain"
-    title = "tar through a TCP chain, host to host"
+    title = "tar through a TCP chain, host to host (Kascade's way)"
     needs = ("socat", "tee", "tar", "bash")
 
     def receivers(self, run):

@@ -159,12 +159,14 @@ pub enum Slow {
     Alive,
     /// Remove the receiver from the group, so that the others go on at full speed. It gets what it
     /// has missed when they have everything. It is also slow if, for as long as the patience, it is
-    /// far behind the fastest, or holds the others at less than half of what they could take. If it
+    /// far behind the fastest, or holds the others back; or if the rate follows it for 0.3 s, and
+    /// the others could take more than twice as much. If it
     /// is slow again while it catches up, or the others have everything, the rule is that of
     /// [`Slow::Alive`]. It is given up if it catches up for more than six times the patience and
     /// twenty times as long as the others took, for each receiver that catches up.
     Demote,
-    /// Go on without the receiver, which counts as failed. It is slow as with [`Slow::Demote`].
+    /// Go on without the receiver, which counts as failed. It is slow as with [`Slow::Demote`], but
+    /// always for as long as the patience.
     Drop,
 }
 

@@ -114,8 +114,8 @@ pub enum Command {
         admission: Admission,
     },
     /// Sets whether the group may outpace a member of this node's stream. If it may, and the member
-    /// holds the others at less than half of what they could take, for as long as
-    /// [`Config::patience`], [`Event::Outpaced`] says so.
+    /// holds the others at less than half of what they could take, for as long as it may,
+    /// [`Event::Outpaced`] says so.
     ///
     /// Refused ([`Refused::Hierarchy`]) where receivers report for each other.
     MayOutpace {
@@ -123,8 +123,8 @@ pub enum Command {
         group: GroupId,
         /// The member.
         node: NodeId,
-        /// Whether the group may outpace it. At first it may not.
-        may: bool,
+        /// How long it may do so. `None`, as at first: the group may not outpace it.
+        may_hold: Option<Duration>,
     },
     /// Removes a group: this node sends nothing more to it and expects nothing more from it.
     GroupRemove(GroupId),

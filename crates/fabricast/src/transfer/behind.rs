@@ -14,6 +14,11 @@ use super::slow::{half_complete, trickles};
 use crate::config::Slow;
 use crate::error::exit;
 
+/// With [`Slow::Demote`] a receiver that gets on may hold the others at less than half of their
+/// speed for so long, at most. That it is demoted costs it little, and to wait for it costs all
+/// others much.
+const DEMOTED_AFTER: Duration = Duration::from_millis(300);
+
 impl SenderSession<'_> {
     /// Whether the sender may leave a receiver behind because it is slower than the others: if the
     /// rule for it says so, and it has not been demoted.
@@ -26,14 +31,20 @@ impl SenderSession<'_> {
 
     /// Tells the core whether the group may outpace a receiver.
     pub(super) fn may_outpace(&mut self, node: NodeId) {
-        let may = |at: usize| {
-            let member = &self.admission.members[at];
-            member.in_group() && self.may_leave(member)
+        let members = &self.admission.members;
+        let member = self.member(node).map(|at| &members[at]);
+        let member = member.filter(|member| member.in_group() && self.may_leave(member));
+        let patience = self.options.patience;
+        let may_hold = match member.map(|member| self.options.slow_rule(&member.name)) {
+            None => return,
+            Some(Slow::Demote) => patience.min(DEMOTED_AFTER),
+            Some(_) => patience,
         };
-        if self.member(node).is_some_and(may) {
-            let (group, may) = (ALL, true);
-            self.command(Command::MayOutpace { group, node, may });
-        }
+        self.command(Command::MayOutpace {
+            group: ALL,
+            node,
+            may_hold: Some(may_hold),
+        });
     }
 
     /// Whether another member of the group still needs something.
@@ -61,8 +72,11 @@ impl SenderSession<'_> {
     pub(super) fn outpaced(&mut self, at: usize) {
         let node = self.admission.members[at].node;
         if !self.leave_behind(at, Wait::holding(self.options.patience)) {
-            let (group, may) = (ALL, false);
-            self.command(Command::MayOutpace { group, node, may });
+            self.command(Command::MayOutpace {
+                group: ALL,
+                node,
+                may_hold: None,
+            });
         }
     }
 
@@ -71,9 +85,10 @@ impl SenderSession<'_> {
     pub(super) fn leave_far_behind(&mut self, passed: Duration) {
         let start = &self.plan.start;
         let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
-        // What a member has not compared, or lacks of that, says nothing of how fast it is.
-        let (sent, compares) = (self.packs.1, self.has_compared());
-        let placed = |member: &Member| match compares {
+        // What a member has not compared, or lacks of that or of what others keep, says nothing of
+        // how fast it is.
+        let (sent, spared) = (self.packs.1, self.has_spared());
+        let placed = |member: &Member| match spared {
             true => sent.saturating_sub(member.due),
             false => member.placed,
         };
@@ -155,7 +170,7 @@ impl SenderSession<'_> {
                 _ => (Some(streamed), catch_up),
             };
             // Others that had what was not broadcast took no time for what comes again.
-            let others = match self.has_compared() || self.unbroadcast.any {
+            let others = match self.has_spared() {
                 true => others.map(|others| others.at_least(self.set_takes())),
                 false => others,
             };
@@ -164,6 +179,11 @@ impl SenderSession<'_> {
                 self.fail(at, State::Dropped, exit::REFUSED, reason);
             }
         }
+    }
+
+    /// Whether packs were not broadcast, since members may have them or keep them.
+    fn has_spared(&self) -> bool {
+        self.has_compared() || self.unbroadcast.any
     }
 
     /// How long the set takes at [`PROVING_SPEED_MIN`], or at the user's rate if that is less.

@@ -38,9 +38,11 @@ impl Node {
             Command::MemberRemove { group, node } => {
                 self.member_remove(now, group, node).map(|()| None)
             }
-            Command::MayOutpace { group, node, may } => {
-                self.may_outpace(group, node, may).map(|()| None)
-            }
+            Command::MayOutpace {
+                group,
+                node,
+                may_hold,
+            } => self.may_outpace(group, node, may_hold).map(|()| None),
             Command::GroupJoin {
                 group,
                 sender,

@@ -1,5 +1,7 @@
 //! Members of a group join and leave.
 
+use core::time::Duration;
+
 use super::Node;
 use super::group::Group;
 use crate::barrier::Ended;
@@ -49,7 +51,7 @@ impl Node {
         &mut self,
         group: GroupId,
         node: NodeId,
-        may: bool,
+        may_hold: Option<Duration>,
     ) -> Result<(), Refused> {
         let (at, g) = self.group(group)?;
         g.takes_part()?;
@@ -60,8 +62,7 @@ impl Node {
             return Err(Refused::Hierarchy);
         }
         let g = self.groups[at].as_mut().ok_or(Refused::NoGroup)?;
-        let patience = may.then_some(self.config.patience);
-        g.sender(&self.config).may_outpace(node, patience);
+        g.sender(&self.config).may_outpace(node, may_hold);
         Ok(())
     }
 

@@ -244,10 +244,11 @@ impl Pacer {
         })
     }
 
-    /// Sets whether the group may outpace `member`, if this has held the rate for `patience`.
-    pub fn may_outpace(&mut self, member: usize, patience: Option<Duration>) {
+    /// Sets whether the group may outpace `member`, if this has held the rate for the time
+    /// `may_hold`.
+    pub fn may_outpace(&mut self, member: usize, may_hold: Option<Duration>) {
         let at = self.place(member);
-        self.outpacing.may(&mut self.paths[at].1, patience);
+        self.outpacing.may(&mut self.paths[at].1, may_hold);
     }
 
     /// A member that the group would outpace without waiting for it, if one has been found since

@@ -155,11 +155,11 @@ impl Sender {
         most.is_none_or(|op| next.before(op.base))
     }
 
-    /// Sets whether the group may outpace a member that holds the rate for as long as `patience`.
-    pub fn may_outpace(&mut self, node: NodeId, patience: Option<Duration>) {
+    /// Sets whether the group may outpace a member that holds the rate for the time `may_hold`.
+    pub fn may_outpace(&mut self, node: NodeId, may_hold: Option<Duration>) {
         let i = self.index_of(node);
         if let Some((i, group)) = i.zip(self.paths[GROUP_PATH].as_mut()) {
-            group.pacer.may_outpace(i, patience);
+            group.pacer.may_outpace(i, may_hold);
         }
     }
 

@@ -179,6 +179,9 @@ impl Cluster<'_> {
     }
 }
 
+/// How long a receiver that gets on may hold the others, at most.
+const OUTPACED_AFTER: Duration = Duration::from_millis(300);
+
 /// Receivers that the root leaves behind because they hold the others.
 impl Cluster<'_> {
     /// Lets a group outpace its receivers, if the scenario says so.
@@ -190,8 +193,12 @@ impl Cluster<'_> {
         let (group, root) = (group_id(plan.group), plan.root);
         for host in (0..self.hosts.len()).filter(|host| *host != root) {
             let node = self.numbering.node(host as u32);
-            let may = true;
-            let command = Command::MayOutpace { group, node, may };
+            let may_hold = Some(self.scenario.patience.min(OUTPACED_AFTER));
+            let command = Command::MayOutpace {
+                group,
+                node,
+                may_hold,
+            };
             if let Err(e) = self.hosts[root].driver.command(Time::ZERO, command) {
                 let refused = || format!("host {root}: to outpace host {host} is refused: {e}");
                 self.world.complain(refused);

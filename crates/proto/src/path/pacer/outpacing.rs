@@ -10,13 +10,17 @@ use crate::time::Time;
 
 /// Rate of a trial, as a multiple of what has arrived before it.
 const TRIAL: f64 = 2.5;
+/// What one measurement of a receiver shows that it takes, as a multiple of what it took of late, at
+/// most: bursts may arrive together.
+const TAKES_MAX: f64 = 2.0;
 /// Share of what is sent in a trial above which a receiver takes it.
 const TAKEN: f64 = 0.8;
 /// Share of what is sent in a trial below which a receiver is outpaced.
 const OUTPACED: f64 = 0.5;
 /// Longest duration of a trial.
 pub(super) const TRIAL_MAX: Duration = Duration::from_millis(300);
-/// The pacer looks at who holds the rate over this part of the patience: one in so many.
+/// The pacer looks at who holds the rate over this part of the time for which it may: one in so
+/// many.
 const LOOK: f64 = 8.0;
 /// Share of the time from which a receiver counts as one that holds the rate.
 const HOLDS: f64 = 0.5;
@@ -42,8 +46,8 @@ struct Trial {
 /// Whether receivers may be outpaced, and what the pacer knows about that.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outpacing {
-    /// How long a receiver may hold the rate; `None`: no receiver may be outpaced.
-    patience: Option<Duration>,
+    /// How long receivers may hold the rate, at least; `None`: no receiver may be outpaced.
+    least: Option<Duration>,
     trial: Option<Trial>,
     /// When the next trial may begin.
     next: Time,
@@ -123,11 +127,12 @@ impl Outpacing {
         self.trial.is_some()
     }
 
-    /// Sets whether the group may outpace a receiver, if this has held the rate for `patience`.
-    pub(super) fn may(&mut self, path: &mut ReceiverState, patience: Option<Duration>) {
-        self.patience = patience.or(self.patience);
-        path.expendable = patience.is_some();
-        path.aside &= path.expendable;
+    /// Sets whether the group may outpace a receiver, if this has held the rate for the time
+    /// `may_hold`.
+    pub(super) fn may(&mut self, path: &mut ReceiverState, may_hold: Option<Duration>) {
+        self.least = self.least.into_iter().chain(may_hold).min();
+        path.may_hold = may_hold;
+        path.aside &= may_hold.is_some();
         path.held = None;
     }
 
@@ -142,27 +147,36 @@ impl Outpacing {
     /// Watches at the end of a round which receivers hold the rate, and tries a higher one if a
     /// few have done so for as long as they may.
     pub(super) fn end_round(&mut self, paths: &mut Paths, round: Round) -> Next {
-        let Some(patience) = self.patience else {
+        let Some(least) = self.least else {
             return Next::Pace;
         };
         if let Some(trial) = self.trial {
-            return self.goes_on(paths, round, trial, patience);
+            return self.goes_on(paths, round, trial, least);
         }
-        let most_lose = self.look(paths, round, patience);
+        let most_lose = self.look(paths, round, least);
         let (mut all, mut few, mut expendable) = (0, 0, true);
-        let mut slowest = round.delivered;
+        let (mut slowest, mut takes) = (round.delivered, f64::MAX);
         for (_, path) in paths.iter().filter(|p| p.1.counts()) {
             all += 1;
-            if path.has_held(round.now, patience) {
+            if path.has_held(round.now, least) {
                 few += 1;
-                expendable &= path.expendable;
+                expendable &= path.may_hold.is_some();
+                let delivered = path.delivered.unwrap_or(f64::MAX);
                 if path.loses_more(most_lose) {
                     // A short queue drops all that is too much. So this receiver takes less than
                     // was delivered, from which its usual loss is left out.
                     let share = (1.0 - path.loss.usual()) / (1.0 - most_lose);
-                    slowest = slowest.min(path.delivered.map_or(f64::MAX, |d| d * share));
+                    slowest = slowest.min(delivered * share);
+                    takes = 0.0;
+                } else {
+                    // The rate may be below what it takes: its queue is being emptied.
+                    let most = TAKES_MAX * delivered.min(round.delivered);
+                    takes = takes.min(path.arrives.unwrap_or(0.0).min(most));
                 }
             }
+        }
+        if few > 0 {
+            slowest = slowest.max(takes);
         }
         let rate = TRIAL * slowest;
         let is_due = few > 0 && 2 * few <= all && expendable && round.now >= self.next;
@@ -172,7 +186,7 @@ impl Outpacing {
             return Next::Pace;
         }
         if mutant::active(Mutant::OutpacesUntried) {
-            self.find(paths, round.now, patience, |_| true);
+            self.find(paths, round.now, least, |_| true);
             return Next::Found;
         }
         self.trial = Some(Trial {
@@ -191,15 +205,16 @@ impl Outpacing {
     /// Notes which receivers hold the rate: those whose queue is longer than that of most others,
     /// and those that lose far more than usual, or than most others do. Returns the usual loss of
     /// most.
-    fn look(&mut self, paths: &mut Paths, round: Round, patience: Duration) -> f64 {
+    fn look(&mut self, paths: &mut Paths, round: Round, least: Duration) -> f64 {
         let counted = || paths.iter().filter(|p| p.1.counts());
         let sorted = &mut self.sorted;
         // One that has not reported on this round, which ended without it, has a long queue.
         let queues = counted().map(|p| p.1.queue_us.unwrap_or(u32::MAX));
         let queue_most = median(queues, sorted) + QUEUE_LOW_US;
         let most_lose = median_loss(counted(), sorted);
-        let learn = (round.took * LOOK / patience.as_secs_f64()).min(1.0);
         for (_, path) in paths.iter_mut().filter(|p| p.1.counts()) {
+            let may_hold = path.may_hold.unwrap_or(least).as_secs_f64();
+            let learn = (round.took * LOOK / may_hold).min(1.0);
             let queue = path.queue_us.unwrap_or(u32::MAX);
             let loses = path.loss.exceeds() || path.loses_more(most_lose);
             let holds = f64::from(queue) > queue_most || loses;
@@ -219,14 +234,14 @@ impl Outpacing {
         paths: &mut Paths,
         round: Round,
         mut trial: Trial,
-        patience: Duration,
+        least: Duration,
     ) -> Next {
         let (now, sent) = (round.now, round.sent.min(round.rate));
         let (mut all, mut taken, mut unknown) = (0, 0, false);
         for (_, path) in paths.iter().filter(|p| p.1.counts()) {
             all += 1;
             taken += u32::from(path.delivered.is_some_and(|d| d >= TAKEN * sent));
-            unknown |= path.delivered.is_none() && path.has_held(now, patience);
+            unknown |= path.delivered.is_none() && path.has_held(now, least);
         }
         let is_taken = 2 * taken >= all && all > 0 && !round.is_limited();
         trial.taken = trial.taken.or(Some(now)).filter(|_| is_taken);
@@ -241,14 +256,14 @@ impl Outpacing {
             path.loss.restart();
         }
         let counted = paths.iter().filter(|p| p.1.counts());
-        let least = OUTPACED * round.rate * (1.0 - median_loss(counted, &mut self.sorted));
+        let fast = OUTPACED * round.rate * (1.0 - median_loss(counted, &mut self.sorted));
         let silent = !mutant::active(Mutant::SilenceTakes);
-        let slow = |path: &ReceiverState| path.arrives.map_or(silent, |a| a < least);
+        let slow = |path: &ReceiverState| path.arrives.map_or(silent, |a| a < fast);
         let may_find = stands && !mutant::active(Mutant::NobodyIsOutpaced);
-        if may_find && self.find(paths, now, patience, slow) {
+        if may_find && self.find(paths, now, least, slow) {
             return Next::Found;
         }
-        self.next = now + patience * (1 << self.vain);
+        self.next = now + least * (1 << self.vain);
         self.vain = (self.vain + 1).min(VAIN_MAX);
         Next::Again(trial.rate)
     }
@@ -260,12 +275,12 @@ impl Outpacing {
         &mut self,
         paths: &mut Paths,
         now: Time,
-        patience: Duration,
+        least: Duration,
         is_outpaced: impl Fn(&ReceiverState) -> bool,
     ) -> bool {
         let before = self.untold;
         for (_, path) in paths.iter_mut() {
-            if path.expendable && path.has_held(now, patience) && is_outpaced(path) {
+            if path.may_hold.is_some() && path.has_held(now, least) && is_outpaced(path) {
                 (path.aside, path.found, path.held) = (true, true, None);
                 self.untold += 1;
             }

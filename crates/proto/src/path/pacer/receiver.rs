@@ -17,8 +17,8 @@ pub(super) const QUEUE_LOW_US: f64 = 1_000.0;
 pub(super) struct ReceiverState {
     /// Whether the rate follows this receiver, unless it is set aside.
     pub(super) required: bool,
-    /// Whether the group may outpace this receiver.
-    pub(super) expendable: bool,
+    /// How long this receiver may hold the rate; `None`: the group may not outpace it.
+    pub(super) may_hold: Option<Duration>,
     /// Whether the group outpaces it, so that the rate does not follow it.
     pub(super) aside: bool,
     /// Whether that has not been told yet.
@@ -66,13 +66,14 @@ impl ReceiverState {
         self.required && !self.aside
     }
 
-    /// Whether this receiver has held the rate for as long as `patience`.
-    pub(super) fn has_held(&self, now: Time, patience: Duration) -> bool {
-        let patience = match mutant::active(Mutant::MomentsCount) {
+    /// Whether this receiver has held the rate for as long as it may, or as `least` if it may for
+    /// ever.
+    pub(super) fn has_held(&self, now: Time, least: Duration) -> bool {
+        let may_hold = match mutant::active(Mutant::MomentsCount) {
             true => Duration::ZERO,
-            false => patience,
+            false => self.may_hold.unwrap_or(least),
         };
-        self.held.is_some_and(|since| now.since(since) >= patience)
+        self.held.is_some_and(|since| now.since(since) >= may_hold)
     }
 
     /// Whether the usual loss of this receiver is far above that of most others, `most_lose`.
@@ -83,7 +84,7 @@ impl ReceiverState {
     pub(super) fn new() -> ReceiverState {
         ReceiverState {
             required: false,
-            expendable: false,
+            may_hold: None,
             aside: false,
             found: false,
             holds: 0.0,

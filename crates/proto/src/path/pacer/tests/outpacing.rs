@@ -218,6 +218,15 @@ fn one_that_must_not_be_outpaced_is_waited_for() {
     assert_eq!(bench.outpaced, [0]);
 }
 
+/// The rate may be far below what the slow one takes, since its queue is being emptied. It is found
+/// at the first trial all the same.
+#[test]
+fn one_whose_queue_is_long_is_outpaced_at_the_first_trial() {
+    let mut bench = Bench::new(&[0.1, 1.0, 1.0, 1.0]);
+    bench.send(2 * PATIENCE);
+    assert_eq!(bench.outpaced, [0]);
+}
+
 /// A queue that is too short to be seen drops what is too much, from the first packets on. With
 /// large packets the pacer takes these losses for usual ones. The others take all that the sender's
 /// link carries, so the sender cannot send faster to try them.
