@@ -311,7 +311,7 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
             lacking,
         } => {
             let what = match part {
-                Part::Whole => "could not compare all, or has other files, and gets",
+                Part::Whole => "does not have all that others have, and gets after them",
                 Part::Late | Part::Demoted => "takes part from now on, and lacks",
             };
             out.say(&format!("{receiver} {what} {}", units::bytes(*lacking)));

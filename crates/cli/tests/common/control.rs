@@ -65,7 +65,7 @@ impl Peer {
     /// Like [`Peer::hello`], on a connection that is there already.
     pub fn greets(mut self, name: &str, others: Value) -> Peer {
         let mut hello = json!({
-            "say": "hello", "version": 10, "name": name, "address": ip("0.0.0.0:4000"),
+            "say": "hello", "version": 11, "name": name, "address": ip("0.0.0.0:4000"),
             "datagram": 1472, "window_bytes": 1u64 << 24,
         });
         for (key, value) in others.as_object().unwrap() {
@@ -171,7 +171,7 @@ impl Peer {
     /// As a sender: offers a set of one file or directory at the top.
     fn say_set(&mut self, name: &str, entries: u32, len: u64) {
         self.say(json!({
-            "say": "welcome", "version": 10, "session": 7, "node": 1, "name": name, "len": len,
+            "say": "welcome", "version": 11, "session": 7, "node": 1, "name": name, "len": len,
             "tops": 1, "entries": entries, "block": 1 << 20,
         }));
     }

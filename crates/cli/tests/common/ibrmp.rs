@@ -138,7 +138,7 @@ impl Sending {
     pub fn start(mut peer: Peer, files: u32, len: u64) -> Sending {
         let hello = peer.until("hello");
         peer.say(json!({
-            "say": "welcome", "version": 10, "session": 7, "node": 1, "name": "x", "len": len,
+            "say": "welcome", "version": 11, "session": 7, "node": 1, "name": "x", "len": len,
             "tops": files, "entries": files, "block": 1 << 20,
         }));
         peer.until("prepared");

@@ -593,7 +593,7 @@ impl Announcing {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         SockRef::from(&socket).set_multicast_if_v4(&by).unwrap();
         let what = json!({
-            "fabricast": 10, "session": 5, "port": port, "name": name, "len": len,
+            "fabricast": 11, "session": 5, "port": port, "name": name, "len": len,
         });
         Announcing::saying(socket, what.to_string().into_bytes())
     }

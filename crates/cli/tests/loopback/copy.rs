@@ -356,7 +356,7 @@ fn only_receivers_that_know_their_keys_are_admitted() {
         peer.until("authenticate");
         peer.say(match say {
             "hello" => json!({
-                "say": "hello", "version": 10, "name": "c", "address": members["address"],
+                "say": "hello", "version": 11, "name": "c", "address": members["address"],
                 "datagram": 1472, "window_bytes": 1u64 << 24,
             }),
             say => json!({"say": say}),
@@ -462,7 +462,7 @@ fn a_receiver_takes_nothing_from_another_sender() {
             peer.say(json!({"say": "authenticate", "session": 7, "nonce": nonce}));
             let response = peer.until("response");
             peer.say(json!({
-                "say": "welcome", "version": 10, "session": 7, "node": 1, "name": "x", "len": 0,
+                "say": "welcome", "version": 11, "session": 7, "node": 1, "name": "x", "len": 0,
                 "tops": 1, "entries": 1, "block": 1 << 20, "mac": response["mac"],
             }));
         },

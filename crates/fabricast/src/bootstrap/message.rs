@@ -52,7 +52,7 @@ pub use crate::text::harmless;
 use crate::transport::{GroupAddress, NodeAddress};
 
 /// The version of these messages.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Longest text in characters; the rest is dropped.
 const TEXT_MAX: usize = 2048;
@@ -231,8 +231,8 @@ pub struct Announced {
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<u32>,
-    /// Whether all members of the group keep this pack ([`ToSender::Keeps`]). Then it is not
-    /// broadcast.
+    /// Whether members of the group keep this pack ([`ToSender::Keeps`]). Then it is not broadcast.
+    /// The other members get it `again` after the stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
 }
@@ -550,6 +550,9 @@ pub enum ToReceiver {
     /// The receiver is too slow for the others, and no member of the group any more. [`Join`]
     /// follows when all packs have been announced.
     Demoted,
+    /// The receiver has all packs and is no member of the group any more. Other members get packs
+    /// again, so it leaves the group's address.
+    Released,
     /// See [`Announced`].
     Pack(Announced),
     /// See [`Announced`]: the next pack, whose files all receivers may have. Only its header is
@@ -630,7 +633,7 @@ mod tests {
         let failed = ToSender::Failed { code: 1, reason };
         assert_eq!(message(json.as_bytes()), Some(failed));
         let json = format!(
-            r#"{{"say": "hello", "version": 10, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
+            r#"{{"say": "hello", "version": 11, "name": {RAW}, "address": {{"ip": "0.0.0.0:1"}},
                  "datagram": 1472, "window_bytes": 1}}"#
         );
         let hello = message(json.as_bytes());

@@ -301,6 +301,11 @@ pub struct Pack {
 }
 
 impl Pack {
+    /// Whether it holds a page of the manifest.
+    pub fn is_page(&self) -> bool {
+        self.bytes.first() == Some(&PAGE)
+    }
+
     /// Puts a pack together from its header's content and its bytes. The bytes are hashed.
     pub fn new(content: Content, bytes: &[u8]) -> Pack {
         Pack::around(content, bytes.to_vec(), 0)

@@ -155,11 +155,11 @@ pub enum SendEvent {
     },
     /// A receiver lacks packs, which it gets after the others. It came late or was demoted, and
     /// takes part from now on; or it has compared what it had, and has other files or could not
-    /// read all in time.
+    /// read all in time; or others keep them from an earlier run, and it does not.
     CatchingUp {
         /// Name of the receiver.
         receiver: String,
-        /// Since when it takes part. `whole`: it has other files.
+        /// Since when it takes part. `whole`: from the start.
         part: Part,
         /// Bytes of the packs that it lacks.
         lacking: u64,

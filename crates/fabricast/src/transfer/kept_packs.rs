@@ -12,9 +12,9 @@ const TOLD_MAX: usize = 16_384;
 /// Packs in a row that are announced and not broadcast, at most.
 const UNBROADCAST_MAX: u32 = 63;
 
-/// Packs that are not broadcast, since all members keep them. Nothing else would hold the sender
-/// there, and a receiver that is stopped would be told more than its connection takes. So one of
-/// many is broadcast all the same: the members decline it, and the sender waits for that.
+/// Packs that are not broadcast, since members keep them. Nothing else would hold the sender there,
+/// and a receiver that is stopped would be told more than its connection takes. So one of many is
+/// broadcast all the same: the members that keep it decline it, and the sender waits for that.
 #[derive(Default)]
 pub struct Unbroadcast {
     in_a_row: u32,
@@ -25,9 +25,9 @@ pub struct Unbroadcast {
 }
 
 impl Unbroadcast {
-    /// Whether the next pack is not broadcast, if all members keep it or not.
-    pub fn takes(&mut self, all_keep: bool) -> bool {
-        let takes = all_keep && self.in_a_row < UNBROADCAST_MAX;
+    /// Whether the next pack is not broadcast, if members keep it or not.
+    pub fn takes(&mut self, is_kept: bool) -> bool {
+        let takes = is_kept && self.in_a_row < UNBROADCAST_MAX;
         self.in_a_row = if takes { self.in_a_row + 1 } else { 0 };
         self.any |= takes;
         takes
@@ -130,7 +130,7 @@ mod tests {
 
     /// A receiver that does not listen is told of so many packs, and not of all.
     #[test]
-    fn one_of_many_packs_is_broadcast_though_all_keep_it() {
+    fn one_of_many_packs_is_broadcast_though_members_keep_it() {
         let mut unbroadcast = Unbroadcast::default();
         assert!(!unbroadcast.takes(false) && !unbroadcast.any);
         for _ in 0..3 {

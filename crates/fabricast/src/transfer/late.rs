@@ -33,6 +33,10 @@ use crate::text::escaped;
 /// comes again and again would keep the sender for ever.
 const PER_HOST: usize = 64;
 
+/// How long what is sent again waits, after the stream, for members that lack nothing but are still
+/// getting its end.
+const AWAITS_SERVED: Duration = Duration::from_secs(1);
+
 fn host_of(member: &Member) -> IpAddr {
     host(member.address.ip(), member.local.ip())
 }
@@ -358,13 +362,15 @@ impl SenderSession<'_> {
             }
         }
         let is_free = self.root.is_some() || self.only_compares();
-        if !self.catch_up.is_due(is_free) || self.is_full() {
+        if !self.catch_up.is_due(is_free) || self.is_full() || self.awaits_served() {
             return Ok(());
         }
-        // Those that were there from the start do not wait for what others have missed.
+        // Those that were there from the start do not wait for what others have missed. What others
+        // keep comes after the stream, when these have left.
+        let may_get = |m: &Member| self.root.is_some() || m.part != Part::Whole || m.compares();
         let first = |is_whole: bool| {
             let members = self.admission.members.iter();
-            let lacking = members.filter(|m| m.in_group() && m.has_said);
+            let lacking = members.filter(|m| m.in_group() && m.has_said && may_get(m));
             let lacking = lacking.filter(|m| (m.part == Part::Whole) == is_whole);
             lacking.filter_map(|m| m.lacks.first()).min()
         };
@@ -464,8 +470,17 @@ impl SenderSession<'_> {
         }
     }
 
+    /// Whether members that lack nothing of the stream are about to have all of it. Then what others
+    /// lack comes a little later, and not to these.
+    fn awaits_served(&self) -> bool {
+        let ended = self.streamed.map(|streamed| streamed.at);
+        let members = || self.admission.members.iter().filter(|m| m.in_group());
+        ended.is_some_and(|at| at.elapsed() < AWAITS_SERVED)
+            && members().any(|m| m.is_served() && m.complete.is_none())
+    }
+
     /// Removes the members from the group that have everything, so that those that still lack
-    /// something need not wait for their words.
+    /// something need not wait for their words, and what is sent again does not come to them.
     fn release_served(&mut self) {
         for at in 0..self.admission.members.len() {
             let member = &mut self.admission.members[at];
@@ -474,7 +489,10 @@ impl SenderSession<'_> {
             }
             member.place = Place::Done;
             member.waited = Duration::ZERO;
-            let node = member.node;
+            let (node, peer) = (member.node, member.peer);
+            if member.knows_end {
+                self.admission.rendezvous.say(peer, ToReceiver::Released);
+            }
             self.command(Command::MemberRemove { group: ALL, node });
         }
     }

@@ -65,14 +65,18 @@ impl ReceiverSession<'_> {
             self.lent.push((posted.op, 0));
         }
         self.leave_comparison();
-        // What the others are sent would fill a slow link.
-        if let (Some(_), left) = &mut self.group {
-            *left = true;
-            self.driver.transport().leave(ADDRESS);
-        }
+        self.leave_address();
         self.catching_up.leave();
         (self.tell)(RecvEvent::Demoted);
         Ok(())
+    }
+
+    /// Leaves the group's address, so that what the others are sent does not fill this host's link.
+    pub(super) fn leave_address(&mut self) {
+        if let (Some(_), left @ false) = &mut self.group {
+            *left = true;
+            self.driver.transport().leave(ADDRESS);
+        }
     }
 
     /// Takes the receivers that serve now, as the sender tells. A sender that was found by its

@@ -17,8 +17,8 @@ use crate::object::PackRecord;
 use crate::object::pack::Pack;
 
 impl ReceiverSession<'_> {
-    /// Posts a pack that the sender will broadcast, or declines it. One that all members of the
-    /// group keep is not broadcast.
+    /// Posts a pack that the sender will broadcast, or declines it. One that members of the group
+    /// keep is not broadcast: those that do not keep it lack it until it is sent again.
     pub(super) fn announced(&mut self, announced: &Announced) -> Result<(), Error> {
         let absurd = || Error::PeerLost("the sender's pack makes no sense".into());
         let is_new = announced.again.is_none();
@@ -37,7 +37,11 @@ impl ReceiverSession<'_> {
         let is_wanted = is_new || self.is_wanted(number);
         let is_kept = is_wanted && self.keeps(number, &record);
         if announced.kept {
-            return (is_new && is_kept).then_some(()).ok_or_else(absurd);
+            if !is_kept {
+                self.packs.set(number, pack_table::Pack::Lacking);
+                self.progress.0 = Instant::now();
+            }
+            return is_new.then_some(()).ok_or_else(absurd);
         }
         if !is_wanted || is_kept {
             match self.decline(record.len) {

@@ -365,6 +365,7 @@ impl<'a> ReceiverSession<'a> {
             Heard::Message(ToReceiver::Demoted) if self.catching_up.is_inside() => {
                 self.leave_group()?;
             }
+            Heard::Message(ToReceiver::Released) if self.is_whole() => self.leave_address(),
             Heard::Message(ToReceiver::End { packs, key })
                 if self.end.is_none() && packs as usize == self.packs.len() =>
             {

@@ -6,7 +6,7 @@ use fabricast_proto::OpId;
 
 use super::ALL;
 use super::comparing_progress::ComparingPhase;
-use super::events::{FileFailure, SendEvent};
+use super::events::{FileFailure, Part, SendEvent};
 use super::kept_packs::called;
 use super::receiver_table::Member;
 use super::sender_session::{Phase, SenderSession};
@@ -83,10 +83,11 @@ impl SenderSession<'_> {
         declined.is_some_and(|op| self.under_way.contains(&op))
     }
 
+    /// Announces a pack, and broadcasts it unless members keep it from an earlier run.
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
         let record = self.number(&pack);
-        let all_keep = self.all_keep(&record);
-        let kept = self.unbroadcast.takes(all_keep);
+        let is_kept = self.is_kept(&pack, &record);
+        let kept = self.unbroadcast.takes(is_kept);
         let announced = ToReceiver::Pack(Announced {
             kept,
             ..Announced::new(&record, None)
@@ -94,10 +95,18 @@ impl SenderSession<'_> {
         if !kept {
             self.catch_up.broadcast(record.len.into());
             let op = self.announce(&announced, Memory::new(pack.bytes))?;
-            self.unbroadcast.declined = all_keep.then_some(op);
+            self.unbroadcast.declined = is_kept.then_some(op);
             return Ok(());
         }
         self.admission.say_group(&announced);
+        let (name, number) = (
+            called(self.admission.session, &record.hash),
+            self.packs.0 - 1,
+        );
+        let group = self.admission.members.iter_mut().filter(|m| m.in_group());
+        group
+            .filter(|m| !m.keeps.has(name))
+            .for_each(|m| m.lacks.add(number, number + 1));
         self.packer.give_back(pack.bytes);
         self.fresh = true;
         Ok(())
@@ -126,13 +135,15 @@ impl SenderSession<'_> {
         record
     }
 
-    /// Whether all members of the group keep this pack from an earlier run.
-    fn all_keep(&self, record: &PackRecord) -> bool {
-        let pack = called(self.admission.session, &record.hash);
-        let mut group = self.admission.members.iter().filter(|m| m.in_group());
-        let first = group.next();
-        let keeps = |m: &Member| m.keeps.has(pack);
-        first.is_some_and(keeps) && group.all(keeps)
+    /// Whether a pack is not broadcast, since members of the group keep it from an earlier run: all
+    /// of them, or some and the others can get it after the stream. All need the pages of the
+    /// manifest before anything else.
+    fn is_kept(&self, pack: &Pack, record: &PackRecord) -> bool {
+        let name = called(self.admission.session, &record.hash);
+        let group = || self.admission.members.iter().filter(|m| m.in_group());
+        let keep = group().filter(|m| m.keeps.has(name)).count();
+        let can_wait = !pack.is_page() && self.plan.start.addresses.is_empty();
+        keep > 0 && (can_wait || keep == group().count())
     }
 
     /// Announces a pack to the members of the group, and broadcasts it. Returns the operation.
@@ -206,6 +217,22 @@ impl SenderSession<'_> {
         self.total = Some(self.packs.1 + self.set.manifest().copied());
         let (at, lasted) = (now, self.clock.0.elapsed());
         self.streamed = Some(OthersDone { at, lasted });
+        self.tell_lacking();
+    }
+
+    /// Tells which members lack what others kept from an earlier run.
+    fn tell_lacking(&mut self) {
+        let waits = |m: &&Member| m.in_group() && m.part == Part::Whole && m.has_said;
+        for member in self.admission.members.iter().filter(waits) {
+            let lacking = self.catch_up.lacking(&member.lacks);
+            if lacking > 0 {
+                (self.tell)(SendEvent::CatchingUp {
+                    receiver: member.name(),
+                    part: member.part,
+                    lacking,
+                });
+            }
+        }
     }
 
     /// Drops the packs of a stream that every receiver has proven.

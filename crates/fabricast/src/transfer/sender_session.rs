@@ -70,7 +70,7 @@ pub struct SenderSession<'a> {
     pub(super) comparison: ComparingPhase,
     /// Operations that broadcast the header of a pack alone, and the numbers of these packs.
     pub(super) headers: Vec<(OpId, u32)>,
-    /// Packs that all members of the group kept from an earlier run.
+    /// Packs that members of the group kept from an earlier run.
     pub(super) unbroadcast: Unbroadcast,
     /// Whether all packs have been read.
     pub(super) is_read: bool,

@@ -134,6 +134,11 @@ fn speak(
                     let packets = (data.seq + 1).from(first).unsigned_abs();
                     heard.fetch_max(packets, Ordering::Relaxed);
                 }
+                // The last packets may have been lost, or come combined.
+                Some(Frame::Sync(sync)) => {
+                    let packets = sync.next.from(first).unsigned_abs();
+                    heard.fetch_max(packets, Ordering::Relaxed);
+                }
                 _ => {}
             }
         }

@@ -27,7 +27,7 @@ pub fn third_host(place: &impl Place) {
     let own: SocketAddr = hello["address"]["ip"].as_str().unwrap().parse().unwrap();
     let own = format!("{}:{}", place.ip(2), own.port());
     peer.say(json!({
-        "say": "welcome", "version": 10, "session": 7, "node": 2, "name": "x", "len": 100_000,
+        "say": "welcome", "version": 11, "session": 7, "node": 2, "name": "x", "len": 100_000,
         "tops": 1, "entries": 1, "block": 1 << 20,
     }));
     peer.until("prepared");
