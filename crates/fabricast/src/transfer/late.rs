@@ -470,8 +470,8 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Whether members that lack nothing of the stream are about to have all of it. Then what others
-    /// lack comes a little later, and not to these.
+    /// Whether members that lack nothing of the stream are about to have all of it. Then what
+    /// others lack comes a little later, and not to these.
     fn awaits_served(&self) -> bool {
         let ended = self.streamed.map(|streamed| streamed.at);
         let members = || self.admission.members.iter().filter(|m| m.in_group());

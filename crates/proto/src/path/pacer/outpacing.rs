@@ -10,8 +10,8 @@ use crate::time::Time;
 
 /// Rate of a trial, as a multiple of what has arrived before it.
 const TRIAL: f64 = 2.5;
-/// What one measurement of a receiver shows that it takes, as a multiple of what it took of late, at
-/// most: bursts may arrive together.
+/// What one measurement of a receiver shows that it takes, as a multiple of what it took of late,
+/// at most: bursts may arrive together.
 const TAKES_MAX: f64 = 2.0;
 /// Share of what is sent in a trial above which a receiver takes it.
 const TAKEN: f64 = 0.8;
