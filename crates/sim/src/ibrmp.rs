@@ -17,10 +17,11 @@ use std::time::Duration;
 use fabricast::proto::Time;
 use fabricast::proto::ibrmp::{
     Body, Credits, Extent, FileId, Frame, Message, Name, Receiver, ReceiverConfig, ReceiverEvent,
-    ReceiverId, ReceiverOutput, Sender, SenderConfig, SenderEvent, SenderOutput, decode,
+    ReceiverId, ReceiverOutput, Sender, SenderConfig, SenderEvent, SenderOutput, Type, decode,
 };
 
 use self::judge::Judge;
+use crate::cluster::Tried;
 use crate::fabric::{Fabric, Happening, Packet, Target, transfer_time};
 use crate::fault::LinkFaults;
 use crate::object::{content_of, shift, window};
@@ -110,6 +111,8 @@ pub struct FileResult {
     pub unfinished: u64,
     /// When the first byte of a file reached the last receiver.
     pub latency: Duration,
+    /// What receivers have tried.
+    pub tried: Tried,
     /// Messages that arrived, and alarms.
     pub events: u64,
     /// Hash over every message that was sent, and when.
@@ -200,7 +203,10 @@ pub fn transfer_files(experiment: &FileExperiment) -> Result<FileResult, String>
         run.result.events += 1;
         match happening {
             Happening::Arrive { host, packet } => run.arrives(host, &packet)?,
-            Happening::Alarm { a: JOIN, b } => run.join(b),
+            Happening::Alarm { a: JOIN, b } => {
+                run.result.tried.joins += 1;
+                run.join(b);
+            }
             Happening::Alarm { a: LEAVE, b } => run.leave(b),
             Happening::Alarm { a: EXPIRY, .. } => run.expiry = None,
             Happening::Alarm { .. } => run.is_busy = false,
@@ -240,6 +246,7 @@ impl Run<'_> {
     /// A receiver has gone, if it was there.
     fn leave(&mut self, host: u32) {
         if let Some(station) = self.stations.remove(&host) {
+            self.result.tried.leaves += 1;
             self.hosts.remove(&station.id);
             self.sender.leave(station.id);
             self.fabric.leave(self.group, host);
@@ -319,6 +326,7 @@ impl Run<'_> {
             }
         }
         self.result.messages[kind] += 1;
+        self.result.tried.expired += u64::from(kind == Type::FileTimeout as usize);
         if let Target::Group(_) = to {
             let more = self.experiment.multicast_overhead as usize;
             bytes.resize(bytes.len() + more, 0);

@@ -217,13 +217,15 @@ impl fmt::Display for SoakReport {
         }
         write!(
             f,
-            "{} seeds, {} failed; {} events; {} joins, {} leaves, {} declines; traces {:016x}",
+            "{} seeds, {} failed; {} events; {} joins, {} leaves, {} declines, {} times told of an \
+             expired file; traces {:016x}",
             self.seeds,
             self.failures.len(),
             self.events,
             self.tried.joins,
             self.tried.leaves,
             self.tried.declines,
+            self.tried.expired,
             self.traces
         )
     }
@@ -294,8 +296,10 @@ pub fn soak(
         report.seeds += 1;
         report.traces ^= verdict.hash;
         report.events += verdict.events * if verdict.result.is_ok() { 2 } else { 1 };
-        if let Ok(Passed::Cluster(outcome)) = &verdict.result {
-            report.tried += outcome.tried;
+        match &verdict.result {
+            Ok(Passed::Cluster(outcome)) => report.tried += outcome.tried,
+            Ok(Passed::Files(files)) => report.tried += files.tried,
+            _ => {}
         }
         let go_on = progress(&verdict, report.seeds);
         if verdict.result.is_err() {

@@ -14,8 +14,8 @@ fn one_at_a_tenth() -> Option<Cluster> {
     Some(cluster)
 }
 
-/// A receiver that gets on all the time, at a tenth of the others' speed, is demoted long before the
-/// patience is over, and has the file in the end. Nobody else is.
+/// A receiver that gets on all the time, at a tenth of the others' speed, is demoted long before
+/// the patience is over, and has the file in the end. Nobody else is.
 #[test]
 fn one_at_a_tenth_is_demoted_and_has_all_in_the_end() {
     let Some(cluster) = one_at_a_tenth() else {

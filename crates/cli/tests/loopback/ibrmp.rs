@@ -39,7 +39,7 @@ fn several_files_at_once_reach_all_receivers() {
         .collect();
     set_mode(&files[1], 0o640);
     let others: Vec<&str> = files[1..].iter().map(|f| f.to_str().unwrap()).collect();
-    let args = [&others[..], &["--files-at-once", "3"]].concat();
+    let args = [&others[..], &["--files-at-once", "3", "-vvv"]].concat();
     let (send, from) = start(&files[0], "3", &args);
     let losses = ["0", "20%", "90%"];
     let receivers: Vec<Run> = ["a", "b", "c"]
@@ -66,6 +66,9 @@ fn several_files_at_once_reach_all_receivers() {
     assert_eq!(messages["multicast"]["BOF"], 5);
     assert_eq!(messages["sent"]["EOF"], 15);
     assert_eq!(messages["received"]["TRANSFER_DONE"], 15);
+    // Files are open at the same time, each under a descriptor of its own.
+    let opened = |fd| sent.stderr.contains(&format!("kind=\"BOF\" fd={fd} "));
+    assert_eq!([0, 1, 2, 3].map(opened), [true, true, true, false]);
 }
 
 /// Only root can give files away; anybody else's are its own at both ends.

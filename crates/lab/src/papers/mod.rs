@@ -130,6 +130,7 @@ mod tests {
             [
                 "p2-curves",
                 "p3-flat",
+                "p3-one",
                 "p3-files-unicast",
                 "p3-loss-sum",
                 "p3-multicast-98",

@@ -172,7 +172,7 @@ fn large(effort: &Effort<'_>) -> Result<Findings, Stopped> {
     for (n, row) in RECEIVERS.iter().zip(&rows) {
         table.row(n, *row);
     }
-    let (one, five) = (rows[0], rows[RECEIVERS.len() - 1]);
+    let five = rows[RECEIVERS.len() - 1];
     let line = |name: &str, i| curve(name, Points::Simulated, column(&RECEIVERS, &rows, i));
     Ok(Findings {
         tables: vec![table],
@@ -193,12 +193,6 @@ fn large(effort: &Effort<'_>) -> Result<Findings, Stopped> {
                 five[0],
                 "predicted from the port's rate, which only RC was asked for, and from the headers \
                  that the InfiniBand specification gives multicast datagrams",
-            ),
-            found(
-                "p3-one",
-                one[0] / one[1],
-                "one receiver: what multicast's headers cost; the paper names its requests, BOF \
-                 and EOF as the reason, which are a few messages in 34 million here",
             ),
             found(
                 "p3-mpi",

@@ -65,6 +65,8 @@ pub struct Tried {
     pub leaves: u64,
     /// Operations that a receiver has declined.
     pub declines: u64,
+    /// Files of which a receiver was told that they had expired.
+    pub expired: u64,
 }
 
 impl AddAssign for Tried {
@@ -72,6 +74,7 @@ impl AddAssign for Tried {
         self.joins += more.joins;
         self.leaves += more.leaves;
         self.declines += more.declines;
+        self.expired += more.expired;
     }
 }
 
