@@ -293,7 +293,7 @@ fn grown(dir: &Scratch) -> (PathBuf, PathBuf) {
     (top, has)
 }
 
-/// A receiver that comes while files are compared gets all of them, after the others have them.
+/// A receiver that comes while what others lack is sent gets the files, too, that these compare.
 #[test]
 fn a_late_receiver_gets_what_was_compared() {
     let dir = Scratch::new();

@@ -495,8 +495,8 @@ fn pieces_that_leave_something_out_or_overlap_keep_nothing() {
     }
 }
 
-/// As many pieces as a sparse file may have. What it costs grows with them, and not with their
-/// square: by that this test would take minutes.
+/// A file of very many pieces. What it costs grows with them, and not with their square: by that
+/// this test would take minutes.
 #[test]
 fn a_file_of_very_many_pieces_remains() {
     const PIECES: usize = 1 << 18;
@@ -538,8 +538,8 @@ fn comparing_ends_when_it_is_interrupted() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// A receiver whose disk is too slow stops comparing, and answers all the same. What it has found
-/// until then remains.
+/// A receiver that has no time left stops comparing, and answers all the same: nothing more is
+/// here.
 #[test]
 fn comparing_that_takes_too_long_is_given_up() {
     let (dir, set) = copied(&[5, 5_000_000]);
