@@ -42,7 +42,7 @@ fn one_that_trickles_is_given_up() {
     };
     let rate = ["rate", "500kbit", "--host", SLOW, "--queue", "32kb"];
     cluster.run(&rate);
-    let options = ["--slow", "demote", "--patience", "500ms"];
+    let options = ["--slow", "demote", "--patience", "1s"];
     let done = Transfer::start(&cluster, 5, 4 * MB, &options).end(&[SLOW]);
     let result = done.sent.result(SLOW);
     assert_eq!(result["state"], "dropped", "{result}");

@@ -466,7 +466,7 @@ fn queries_are_answered_on_the_link_and_announcements_heard_on_it() {
             socket
                 .set_read_timeout(Some(Duration::from_millis(300)))
                 .unwrap();
-            let mut query = br#"{"fabricast": 10, "asks": 7}"#.to_vec();
+            let mut query = br#"{"fabricast": 11, "asks": 7}"#.to_vec();
             query.resize(len, b' ');
             for _ in 0..400 {
                 socket.send_to(&query, "239.255.76.41:7642").unwrap();
