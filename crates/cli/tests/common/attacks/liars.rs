@@ -114,6 +114,9 @@ fn speak(
         _ => 20,
     });
     let own = header.source.0 as usize;
+    let has_come = |next: Seq| {
+        heard.fetch_max(next.from(first).unsigned_abs(), Ordering::Relaxed);
+    };
     hears.set_read_timeout(Some(pause)).unwrap();
     udp.set_read_timeout(Some(Duration::from_millis(1)))
         .unwrap();
@@ -130,15 +133,9 @@ fn speak(
         {
             match datagram.frames().next() {
                 Some(Frame::Probe(asked)) => probe = Some(asked),
-                Some(Frame::Data(data)) => {
-                    let packets = (data.seq + 1).from(first).unsigned_abs();
-                    heard.fetch_max(packets, Ordering::Relaxed);
-                }
-                // The last packets may have been lost, or come combined.
-                Some(Frame::Sync(sync)) => {
-                    let packets = sync.next.from(first).unsigned_abs();
-                    heard.fetch_max(packets, Ordering::Relaxed);
-                }
+                // The last packets may have been lost, or come combined: a sync names them.
+                Some(Frame::Data(data)) => has_come(data.seq + 1),
+                Some(Frame::Sync(sync)) => has_come(sync.next),
                 _ => {}
             }
         }
