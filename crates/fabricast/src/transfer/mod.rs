@@ -15,75 +15,28 @@
 //! what it has missed from receivers that serve. After the stream the sender sends the packs again
 //! that receivers lack.
 
-mod admission;
-mod authentication;
-mod balance;
-mod behind;
-mod block_repair;
-mod catch_up;
-mod catching_up;
-mod comparing_progress;
-mod destination;
-mod discovery;
-mod ear;
+mod comparing;
 mod events;
-mod families;
-mod ibrmp_receiver;
-mod ibrmp_sender;
-mod incoming;
-mod joining;
 mod kept_packs;
-mod late;
-mod listening;
-mod objections;
-mod offers;
-mod pack_table;
-mod peers;
-mod plan;
-mod rate_share;
 mod receiver;
-mod receiver_comparing;
-mod receiver_driver;
-mod receiver_errors;
-mod receiver_late;
-mod receiver_packs;
-mod receiver_requests;
-mod receiver_session;
-mod receiver_table;
-mod refusals;
-mod required;
-mod seats;
 mod sender;
-mod sender_comparing;
-mod sender_packs;
-mod sender_progress;
-mod sender_session;
-mod serving;
-mod slow;
-mod start_check;
-mod stored_headers;
-mod stored_packs;
-mod storing;
-mod telling;
-mod trouble;
-mod unanswered;
 
-pub(crate) use discovery::resolve;
 pub use events::{
     By, Part, ReceiverReport, RecvEvent, RecvReport, SendEvent, SendFailure, SendReport, State,
     Traffic,
 };
-pub(crate) use listening::places;
 pub use receiver::recv;
-pub(crate) use seats::host;
+pub(crate) use receiver::resolve;
 pub use sender::{Source, send};
+pub(crate) use sender::{host, places};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fabricast_proto::{AddressId, GroupId, NodeId, Time};
+use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 
-use self::incoming::Incoming;
+use self::receiver::Incoming;
+use crate::bootstrap::message::Start;
 use crate::driver::Driver;
 use crate::error::Error;
 use crate::net::Net;
@@ -111,6 +64,17 @@ fn notices<O: Object>(driver: &mut Driver<Net, O>) -> impl Iterator<Item = Strin
     let news = std::iter::from_fn(|| driver.news());
     let told = news.filter(|n| !matches!(n, News::Joined(_)));
     told.map(|n| n.to_string())
+}
+
+/// Adds the group of the sender and the receivers that are there from the start.
+fn group_add(start: &Start, session: u64) -> Command {
+    Command::GroupAdd {
+        group: ALL,
+        address: start.group.is_some().then_some(ADDRESS),
+        members: start.members.iter().copied().map(NodeId).collect(),
+        payload_size: start.payload_size,
+        start: Seq(session as u32),
+    }
 }
 
 fn check(interrupt: &AtomicBool) -> Result<(), Error> {

@@ -1,19 +1,45 @@
 //! A receiver, from finding the sender to the files under their names.
 
+mod block_repair;
+mod catching_up;
+mod comparing;
+mod comparing_progress;
+mod destination;
+mod discovery;
+mod driver;
+mod errors;
+mod ibrmp;
+mod incoming;
+mod joining;
+mod late;
+mod pack_table;
+mod packs;
+mod peers;
+mod requests;
+mod serving;
+mod session;
+mod start_check;
+mod stored_headers;
+mod stored_packs;
+mod storing;
+mod unanswered;
+
+pub(crate) use self::discovery::resolve;
+pub use self::incoming::Incoming;
+
 use std::time::Instant;
 
 use tracing::debug;
 
-use super::discovery::Discovery;
+use self::discovery::Discovery;
+use self::errors::{is_ours, say_why, strange};
+use self::joining::{Joined, join};
+use self::session::ReceiverSession;
 use super::events::{RecvEvent, RecvReport};
-use super::joining::{Joined, join};
-use super::receiver_errors::{is_ours, say_why, strange};
-use super::receiver_session::ReceiverSession;
-use super::{destination, ibrmp_receiver, start_check};
 use crate::bootstrap::Control;
 use crate::config::RecvOptions;
 use crate::error::Error;
-use crate::ibrmp;
+use crate::ibrmp::NAME;
 use crate::object::check_space;
 use crate::setting::SERVE;
 use crate::text::{escaped, shown};
@@ -97,15 +123,15 @@ fn take_part(
     }
     let group = joined.start.group.clone();
     tell(RecvEvent::Started { group });
-    if joined.start.scheme == ibrmp::NAME {
+    if joined.start.scheme == NAME {
         if options.serve {
             return Err(Error::Usage(format!(
                 "the sender has chosen the scheme {}, in which receivers do not know each other, \
                  so none can serve others ({SERVE})",
-                ibrmp::NAME
+                NAME
             )));
         }
-        return ibrmp_receiver::run(control, joined, is_found, options, waker, tell);
+        return self::ibrmp::run(control, joined, is_found, options, waker, tell);
     }
     ReceiverSession::new(control, joined, options, is_found, waker, tell)?.run()
 }

@@ -1,18 +1,38 @@
 //! A sender, from listing the files to the last receiver's result.
 
+mod admission;
+mod balance;
+mod behind;
+mod catch_up;
+mod comparing;
+mod ibrmp;
+mod late;
+mod member_comparing;
+mod offers;
+mod packs;
+mod plan;
+mod progress;
+mod rate_share;
+mod receiver_table;
+mod session;
+mod slow;
+mod telling;
+
+pub(crate) use self::admission::{host, places};
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tracing::{debug, info};
 
-use super::admission::Admission;
+use self::admission::Admission;
+use self::comparing::why_all_is_sent;
+use self::ibrmp::IbrmpSender;
+use self::plan::open;
+use self::session::SenderSession;
 use super::check;
 use super::events::{SendEvent, SendFailure, SendReport};
-use super::ibrmp_sender::{self, IbrmpSender};
-use super::plan::open;
-use super::sender_comparing::why_all_is_sent;
-use super::sender_session::SenderSession;
 use crate::bootstrap::Blocks;
 use crate::config::{SendOptions, Slow};
 use crate::error::Error;
@@ -86,7 +106,7 @@ pub fn send(
     options.workers.check()?;
     options.check_required()?;
     let mut set = source.open(options, tell)?;
-    let is_ibrmp = ibrmp_sender::is_chosen(options, &set)?;
+    let is_ibrmp = ibrmp::is_chosen(options, &set)?;
     // By P3's protocol every file comes by itself.
     if !is_ibrmp && options.compares {
         let mut notice = |text| tell(SendEvent::Notice { text });
@@ -107,7 +127,7 @@ pub fn send(
         return Err(failure(error, admission));
     }
     if is_ibrmp {
-        let opened = match ibrmp_sender::open(&mut admission, &set, sent, session, options) {
+        let opened = match ibrmp::open(&mut admission, &set, sent, session, options) {
             Ok(opened) => opened,
             Err(error) => return Err(failure(error, admission)),
         };

@@ -1,0 +1,211 @@
+//! Receivers that get on all the time, only more slowly than the others: which the sender leaves
+//! behind (spec 5.5).
+
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Command, NodeId};
+
+use super::admission::PROVING_SPEED_MIN;
+use super::receiver_table::{Member, Place, Stage, Wait};
+use super::session::{Phase, SenderSession};
+use super::slow::{half_complete, trickles};
+use crate::config::Slow;
+use crate::error::exit;
+use crate::transfer::ALL;
+use crate::transfer::events::{Part, State};
+
+/// With [`Slow::Demote`] a receiver that gets on may hold the others at less than half of their
+/// speed for so long, at most. That it is demoted costs it little, and to wait for it costs all
+/// others much.
+const DEMOTED_AFTER: Duration = Duration::from_millis(300);
+
+impl SenderSession<'_> {
+    /// Whether the sender may leave a receiver behind because it is slower than the others: if the
+    /// rule for it says so, and it has not been demoted.
+    fn may_leave(&self, member: &Member) -> bool {
+        let rule = self.options.slow_rule(&member.name);
+        matches!(rule, Slow::Demote | Slow::Drop)
+            && member.part != Part::Demoted
+            && self.plan.start.addresses.is_empty()
+    }
+
+    /// Tells the core whether the group may outpace a receiver.
+    pub(super) fn may_outpace(&mut self, node: NodeId) {
+        let members = &self.admission.members;
+        let member = self.member(node).map(|at| &members[at]);
+        let member = member.filter(|member| member.in_group() && self.may_leave(member));
+        let patience = self.options.patience;
+        let may_hold = match member.map(|member| self.options.slow_rule(&member.name)) {
+            None => return,
+            Some(Slow::Demote) => patience.min(DEMOTED_AFTER),
+            Some(_) => patience,
+        };
+        self.command(Command::MayOutpace {
+            group: ALL,
+            node,
+            may_hold: Some(may_hold),
+        });
+    }
+
+    /// Whether another member of the group still needs something.
+    pub(super) fn keeps_waiting(&self, at: usize) -> bool {
+        let node = self.admission.members[at].node;
+        let needs = |m: &Member| m.in_group() && m.node != node && m.complete.is_none();
+        self.admission.members.iter().any(needs)
+    }
+
+    /// Leaves a receiver behind that is slower than the others, as the rule says, unless half of
+    /// the receivers were left behind before. Returns whether it is out of the group.
+    fn leave_behind(&mut self, at: usize, wait: Wait) -> bool {
+        let members = &self.admission.members;
+        let left = members.iter().filter(|m| m.left_behind).count();
+        if 2 * (left + 1) > members.len() || !self.keeps_waiting(at) {
+            return false;
+        }
+        self.slow(at, wait);
+        let member = &mut self.admission.members[at];
+        member.left_behind = !member.active() || member.place == Place::Aside;
+        member.left_behind
+    }
+
+    /// Handles a receiver that holds the others at less than half of what they could take.
+    pub(super) fn outpaced(&mut self, at: usize) {
+        let node = self.admission.members[at].node;
+        if !self.leave_behind(at, Wait::holding(self.options.patience)) {
+            self.command(Command::MayOutpace {
+                group: ALL,
+                node,
+                may_hold: None,
+            });
+        }
+    }
+
+    /// Leaves members behind that have been far behind the fastest one most of the time, by more
+    /// than the patience. `passed`: the time since this was done last.
+    pub(super) fn leave_far_behind(&mut self, passed: Duration) {
+        let start = &self.plan.start;
+        let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
+        // What a member has not compared, or lacks of that or of what others keep, says nothing of
+        // how fast it is.
+        let (sent, spared) = (self.packs.1, self.has_spared());
+        let placed = |member: &Member| match spared {
+            true => sent.saturating_sub(member.due),
+            false => member.placed,
+        };
+        let members = self.admission.members.iter();
+        let fastest = members.filter(|m| m.in_group()).map(placed).max();
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            let is_behind = member.in_group()
+                && fastest.is_some_and(|f| placed(member) + far < f)
+                && self.may_leave(member);
+            let behind = &mut self.admission.members[at].behind;
+            if behind.count(passed, is_behind) > self.options.patience {
+                self.leave_behind(at, Wait::behind(self.options.patience));
+            }
+        }
+    }
+
+    /// Leaves members behind that hold the others up most of the time, by more than the patience:
+    /// half of the others have what they can have, and the sender could go on. So a member that
+    /// gets on in bursts is known, and one that has half of the others' speed is not. `passed`: the
+    /// time since this was done last.
+    pub(super) fn leave_holding(&mut self, passed: Duration) {
+        let (sends, compares) = (
+            self.sends_but_for_members(),
+            self.compares_but_for_members(),
+        );
+        let group = || self.admission.members.iter().filter(|m| m.in_group());
+        let most = |idle: usize, all: usize| idle > 0 && 2 * idle + 1 >= all;
+        let others_have = most(group().filter(|m| !m.lacks_sent).count(), group().count());
+        let comparing = || group().filter(|m| m.compares());
+        let idle = comparing().filter(|m| !m.has_to_compare()).count();
+        let others_compared = most(idle, comparing().count());
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            let holds = sends && others_have && member.in_group() && member.lacks_sent
+                || compares && others_compared && member.compares() && member.has_to_compare();
+            let may = member.in_group() && self.may_leave(member);
+            let balance = &mut self.admission.members[at].holds;
+            if balance.count(passed, holds) > self.options.patience && may {
+                self.leave_behind(at, Wait::holding(self.options.patience));
+            }
+        }
+    }
+
+    /// Whether the sender would send something new, were it not for members: it has unsent packets,
+    /// or the next pack has been read and must wait.
+    fn sends_but_for_members(&self) -> bool {
+        let node = self.driver.node();
+        let has_more = || self.phase == Phase::Packs && self.is_full() && self.packer.waits();
+        node.is_stopped(ALL) && (node.unsent(ALL) > 0 || has_more())
+    }
+
+    /// Whether the sender would have another pack compared, were it not for members.
+    fn compares_but_for_members(&self) -> bool {
+        self.has_compared() && (self.is_read || self.packer.waits()) && !self.is_full()
+    }
+
+    /// Removes receivers that take too long when the others have everything, so that the sender
+    /// does not stay for ever for one that trickles.
+    pub(super) fn leave_trickling(&mut self, now: Instant) {
+        let Some(streamed) = self.streamed else {
+            return;
+        };
+        let members = &self.admission.members;
+        let catches_up = |m: &&Member| m.part != Part::Whole && m.active();
+        let count = members.iter().filter(catches_up).count() as u32;
+        // It never shrinks: those that have gone have taken their time.
+        let catch_up = self.most_catching_up.max(count);
+        self.most_catching_up = catch_up;
+        let waits = |m: &Member| m.part == Part::Whole && m.stage == Stage::Receiving;
+        let half = match members.iter().any(waits) {
+            true => half_complete(members, self.clock.0),
+            false => None,
+        };
+        for at in 0..members.len() {
+            let member = &self.admission.members[at];
+            let (others, receivers) = match member.part {
+                Part::Whole => (half, 1),
+                _ => (Some(streamed), catch_up),
+            };
+            // Others that had what was not broadcast took no time for what comes again.
+            let others = match self.has_spared() {
+                true => others.map(|others| others.at_least(self.set_takes())),
+                false => others,
+            };
+            let reason = |others| trickles(member, self.options, now, others, receivers);
+            if let Some(reason) = others.and_then(reason) {
+                self.fail(at, State::Dropped, exit::REFUSED, reason);
+            }
+        }
+    }
+
+    /// Whether packs were not broadcast, since members may have them or keep them.
+    fn has_spared(&self) -> bool {
+        self.has_compared() || self.unbroadcast.any
+    }
+
+    /// How long the set takes at [`PROVING_SPEED_MIN`], or at the user's rate if that is less.
+    fn set_takes(&self) -> Duration {
+        let rate = match &self.options.shared_rate {
+            Some(shared) => Some(shared.rate()),
+            None => self.options.rate,
+        };
+        let speed = rate.map_or(PROVING_SPEED_MIN, |rate| rate.clamp(1, PROVING_SPEED_MIN));
+        Duration::from_secs(self.set.known_len().unwrap_or(0) / speed)
+    }
+
+    /// Notes since when receivers hold a stream back because they have not proven what they got.
+    pub(super) fn watch_proofs(&mut self, now: Instant) {
+        let keeps_all = self.keeps_all();
+        let active = self.admission.members.iter().filter(|m| m.active());
+        let least = active.map(|m| m.proven).min();
+        for member in &mut self.admission.members {
+            match keeps_all && Some(member.proven) == least {
+                true => _ = member.unproven.get_or_insert(now),
+                false => member.unproven = None,
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! How far the receivers are: what the sender tells while a transfer runs, and at its end.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Command, NodeId};
+
+use super::comparing::uncompared;
+use super::plan::Plan;
+use super::rate_share::Outgoing;
+use super::session::{Phase, SenderSession};
+use super::telling::Sent;
+use crate::net::Net;
+use crate::setting::PATIENCE;
+use crate::transfer::events::{Part, SendEvent, SendReport, Traffic};
+use crate::transfer::{ALL, SendDriver};
+use crate::transport::Transport;
+
+/// How long receivers may answer no probe until the sender names them, because all wait for them.
+const TELL_UNANSWERED: Duration = Duration::from_secs(2);
+
+impl SenderSession<'_> {
+    /// Asks the core how far each receiver is.
+    pub(super) fn count_receivers(&mut self) {
+        for status in self.driver.node().members(ALL) {
+            let members = &mut self.admission.members;
+            if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
+                let m = &mut members[at];
+                m.repairs = status.repairs;
+                if let Some(heard) = status.heard {
+                    let heard = self.clock.0 + Duration::from_nanos(heard.0);
+                    m.heard = m.heard.max(heard);
+                }
+                if !status.gone && m.in_group() {
+                    let due = m.sent.saturating_sub(status.placed);
+                    // What is sent again comes after the stream.
+                    let lacking = due
+                        + match m.part {
+                            Part::Whole => uncompared(m, &self.catch_up),
+                            Part::Late | Part::Demoted => self.catch_up.lacking(&m.lacks),
+                        };
+                    let placed = self.packs.1.saturating_sub(lacking);
+                    m.due = due;
+                    m.placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
+                    m.waited = status.waited;
+                    m.lacks_sent = status.lacks;
+                    if self.total.is_some() && m.is_served() && due == 0 {
+                        m.complete.get_or_insert_with(Instant::now);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn progress(&mut self) {
+        self.count_receivers();
+        let counters = self.driver.node().counters();
+        (self.tell)(self.admission.progress(Sent {
+            seconds: self.clock.0.elapsed().as_secs_f64(),
+            len: self.set.known_len(),
+            rate: match &self.share {
+                Some(share) => share.rate(),
+                None => self.driver.node().rate(ALL),
+            },
+            repairs: counters.repairs_multicast + counters.repairs_unicast,
+        }));
+    }
+
+    /// What has become of every receiver, and what was sent.
+    pub fn report(&mut self) -> SendReport {
+        let core = self.driver.node().counters();
+        let driver = self.driver.counters();
+        let net: &Net = self.driver.net();
+        let (sent, faults) = (net.counters(), net.fault_counters());
+        let datagrams = sent.datagrams_sent + faults.send_lost;
+        let overhead = net.caps().overhead;
+        // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
+        let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
+        let lost: BTreeSet<u32> = self.lost_files.keys().copied().collect();
+        let changed = self.set.changed(&(&self.failed_files | &lost));
+        let mut failed = std::mem::take(&mut self.failed);
+        failed.extend(self.failed_late());
+        SendReport {
+            root: self.root.take(),
+            changed,
+            failed,
+            seconds: self.last,
+            traffic: Traffic {
+                data: core.data,
+                data_unicast: core.data_unicast,
+                repairs_multicast: core.repairs_multicast,
+                repairs_coded: core.repairs_coded,
+                repairs_unicast: core.repairs_unicast,
+                feedback: core.feedback_received,
+                datagrams,
+                wire_bytes: sent.bytes_sent + dropped + datagrams * overhead,
+                foreign: core.foreign + driver.malformed + driver.foreign,
+                corrupt: driver.corrupt,
+                injected: faults.send_lost + faults.receive_lost,
+            },
+            ..self.admission.report()
+        }
+    }
+
+    /// Takes the transfer's share of a rate that several transfers share, if it has changed.
+    pub(super) fn take_share(&mut self) {
+        let Some(share) = &mut self.share else {
+            return;
+        };
+        // What has something to send waits for its turn, since without a share the rate is a byte
+        // in a second.
+        if share.is_idle() && self.driver.node().takes_turns(ALL) {
+            share.begins();
+        }
+        let outgoing = || outgoing(&self.driver, &self.plan);
+        if let Some(rate) = share.take(outgoing) {
+            self.command(Command::Rate(rate.max(1)));
+        }
+    }
+
+    /// Finds out how much the transfer can send, if it shares a rate with others.
+    pub(super) fn look_at_share(&mut self) {
+        if let Some(share) = &mut self.share {
+            let size = self.plan.start.payload_size;
+            share.look(outgoing(&self.driver, &self.plan), size.into());
+        }
+    }
+
+    /// Tells, once, which receivers answer no probe while all wait for them.
+    pub(super) fn tell_unanswered(&mut self, now: Instant) {
+        let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
+        let Phase::Proving(since) = &mut self.phase else {
+            return;
+        };
+        if since.take_if(late).is_none() {
+            return;
+        }
+        let silent: Vec<NodeId> = self.driver.node().unanswered(ALL).collect();
+        let members = silent.into_iter().filter_map(|node| self.member(node));
+        let members = members.map(|at| self.admission.members[at].name());
+        match &members.collect::<Vec<_>>()[..] {
+            [] => {}
+            [first, rest @ ..] => {
+                let who = match rest.len() {
+                    0 => format!("{first}, which has"),
+                    n => format!("{first} and {n} more, which have"),
+                };
+                let text = format!("waiting for {who} answered no datagram yet ({PATIENCE})");
+                (self.tell)(SendEvent::Notice { text });
+            }
+        }
+    }
+}
+
+/// What the sender has sent so far. Datagrams that were dropped on purpose count: they would have
+/// left.
+fn outgoing(driver: &SendDriver, plan: &Plan) -> Outgoing {
+    let core = driver.node().counters();
+    let net: &Net = driver.net();
+    let dropped = net.fault_counters().send_lost * u64::from(plan.start.payload_size);
+    let repairs = core.repairs_multicast + core.repairs_unicast;
+    Outgoing {
+        at: Instant::now(),
+        packets: core.data + core.data_unicast + repairs,
+        bytes: net.counters().bytes_sent + dropped,
+    }
+}

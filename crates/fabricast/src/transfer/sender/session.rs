@@ -1,0 +1,600 @@
+//! A sender's transfer: from the start to the last receiver's result.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
+
+use super::admission::Admission;
+use super::catch_up::CatchUp;
+use super::member_comparing::{ComparingPhase, MemberComparing};
+use super::offers::Offers;
+use super::plan::Plan;
+use super::rate_share::TransferShare;
+use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
+use super::slow::{OthersDone, eviction, too_slow};
+use crate::bootstrap::message::{ToReceiver, ToSender};
+use crate::bootstrap::{self, PeerKey};
+use crate::config::{ReachRule, SendOptions, Slow};
+use crate::error::{Error, exit};
+use crate::net::Clock;
+use crate::object::{Object, PackIndex, Packer, Secret, SourceSet};
+use crate::setting::DATAGRAM;
+use crate::transfer::events::{By, FileFailure, Part, SendEvent, State};
+use crate::transfer::kept_packs::Unbroadcast;
+use crate::transfer::{ALL, SendDriver, TICK, check, notices, rest};
+use crate::waker::Waker;
+
+/// How long the sender tries multicast before a receiver counts as not reached by it. The sender
+/// tries unicast at least as long.
+const PROVE: Duration = Duration::from_secs(1);
+/// Control messages that are handled in one step, so that they do not hold up the data.
+const HEARD: usize = 256;
+
+/// Phase of the sender.
+#[derive(PartialEq)]
+pub(super) enum Phase {
+    /// Receivers join and post, since this time.
+    Joining(Instant),
+    /// Probes find out how receivers are reached, since this time. `None` once the sender has told
+    /// which receivers answer no probe.
+    Proving(Option<Instant>),
+    /// The sender announces and broadcasts packs.
+    Packs,
+    /// All packs have been handed to the core.
+    Ended,
+}
+
+/// A sender, once the transfer has started.
+pub struct SenderSession<'a> {
+    pub(super) admission: Admission<'a>,
+    pub(super) driver: SendDriver,
+    pub(super) set: Arc<SourceSet>,
+    pub(super) index: Arc<PackIndex>,
+    pub(super) packer: Packer,
+    pub(super) plan: Plan,
+    pub(super) options: &'a SendOptions,
+    /// The transfer's share of a rate that it shares with others.
+    pub(super) share: Option<TransferShare>,
+    pub(super) tell: &'a mut dyn FnMut(SendEvent),
+    pub(super) clock: Clock,
+    pub(super) phase: Phase,
+    /// Operations whose packs the driver has.
+    pub(super) under_way: Vec<OpId>,
+    /// Bytes of these packs.
+    pub(super) held: u64,
+    /// Number of packs so far, and their bytes.
+    pub(super) packs: (u32, u64),
+    /// How far comparing is.
+    pub(super) comparison: ComparingPhase,
+    /// Operations that broadcast the header of a pack alone, and the numbers of these packs.
+    pub(super) headers: Vec<(OpId, u32)>,
+    /// Packs that members of the group kept from an earlier run.
+    pub(super) unbroadcast: Unbroadcast,
+    /// Whether all packs have been read.
+    pub(super) is_read: bool,
+    /// Packs that are sent again.
+    pub(super) catch_up: CatchUp,
+    /// The receivers that serve others.
+    pub(super) offers: Offers,
+    /// Hashes the hashes of all packs.
+    pub(super) hasher: blake3::Hasher,
+    pub(super) root: Option<String>,
+    /// Files that could not be read, and their numbers.
+    pub(super) failed: Vec<FileFailure>,
+    pub(super) failed_files: BTreeSet<u32>,
+    /// Files that had changed when they were to be sent again, and how.
+    pub(super) lost_files: BTreeMap<u32, String>,
+    /// What the sender checks a receiver's proof with that it has the files.
+    pub(super) secret: Option<Secret>,
+    /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
+    pub(super) total: Option<u64>,
+    /// When all packs had been announced, and how long the stream took.
+    pub(super) streamed: Option<OthersDone>,
+    /// Most receivers that caught up at once after the stream.
+    pub(super) most_catching_up: u32,
+    /// Whether the core has been told something since the last step.
+    pub(super) fresh: bool,
+    ticked: Option<Instant>,
+    pub(super) last: f64,
+}
+
+impl<'a> SenderSession<'a> {
+    /// Starts the transfer and tells the receivers.
+    pub fn new(
+        mut admission: Admission<'a>,
+        driver: SendDriver,
+        (set, index): (Arc<SourceSet>, Arc<PackIndex>),
+        plan: Plan,
+        options: &'a SendOptions,
+        waker: Waker,
+        tell: &'a mut dyn FnMut(SendEvent),
+    ) -> SenderSession<'a> {
+        let now = admission.start(&plan, tell);
+        let (packer, comparison) = match plan.start.compares.is_some() {
+            true => {
+                let members = admission.members.iter_mut();
+                members.for_each(|m| m.comparing = Some(MemberComparing::default()));
+                let packer = Packer::start_comparing(set.clone(), waker.clone());
+                (packer, ComparingPhase::Pages)
+            }
+            false => (
+                Packer::start(set.clone(), waker.clone()),
+                ComparingPhase::None,
+            ),
+        };
+        SenderSession {
+            admission,
+            driver,
+            packer,
+            comparison,
+            headers: Vec::new(),
+            unbroadcast: Unbroadcast::default(),
+            is_read: false,
+            set,
+            catch_up: CatchUp::new(index.clone(), waker),
+            offers: Offers::default(),
+            index,
+            plan,
+            options,
+            share: options
+                .shared_rate
+                .as_ref()
+                .map(|rate| TransferShare::new(rate.join())),
+            tell,
+            clock: Clock(now),
+            phase: Phase::Joining(now),
+            under_way: Vec::new(),
+            held: 0,
+            packs: (0, 0),
+            hasher: blake3::Hasher::new(),
+            root: None,
+            failed: Vec::new(),
+            failed_files: BTreeSet::new(),
+            lost_files: BTreeMap::new(),
+            secret: None,
+            total: None,
+            streamed: None,
+            most_catching_up: 0,
+            fresh: true,
+            ticked: None,
+            last: 0.0,
+        }
+    }
+
+    /// Runs until the transfer is over for every receiver.
+    pub fn run(&mut self) -> Result<(), Error> {
+        self.admission
+            .admit_unprepared(&self.plan, self.options, self.tell);
+        while self.admission.members.iter().any(Member::active) {
+            let now = self.clock.now();
+            self.fresh = false;
+            let step = self.driver.step(now);
+            let step = step.map_err(|e| Error::io("sending and receiving", e))?;
+            while let Some(event) = self.driver.event() {
+                self.noticed(event)?;
+            }
+            self.under_way.retain(|op| match self.driver.take(*op) {
+                Some(pack) => {
+                    self.held -= pack.len();
+                    self.packer.give_back(pack.into_bytes());
+                    false
+                }
+                None => true,
+            });
+            self.note_delivered_headers();
+            for heard in 0.. {
+                if heard == HEARD {
+                    self.fresh = true; // the data go on; the other messages follow
+                    break;
+                }
+                let Some(event) = self.admission.rendezvous.event() else {
+                    break;
+                };
+                self.heard(event)?;
+            }
+            check(&self.options.interrupt)?;
+            self.advance()?;
+            self.tick();
+            self.take_share();
+            if !self.fresh {
+                rest(&mut self.driver, step.wake, now)?;
+            }
+        }
+        self.progress();
+        Ok(())
+    }
+
+    /// Tells the receivers that are still there that the transfer has failed.
+    pub fn abort(&mut self, error: &Error) {
+        self.count_receivers();
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        self.admission.abort(error, seconds);
+    }
+
+    pub(super) fn command(&mut self, command: Command) {
+        let refused = self.driver.command(self.clock.now(), command);
+        debug_assert!(refused.is_ok(), "{refused:?}");
+        self.fresh = true;
+    }
+
+    /// Goes on to the next phase if it is time to.
+    fn advance(&mut self) -> Result<(), Error> {
+        match self.phase {
+            Phase::Joining(_) => {
+                let joining = |m: &Member| m.part == Part::Whole && m.stage == Stage::Joining;
+                if !self.admission.members.iter().any(joining) {
+                    self.phase = Phase::Proving(Some(Instant::now()));
+                    let multicast = match self.options.reach {
+                        ReachRule::Auto => PROVE,
+                        ReachRule::Unicast => Duration::ZERO,
+                    };
+                    // A receiver that does not answer may be stopped, and is then only slow.
+                    self.command(Command::Prove {
+                        group: ALL,
+                        multicast,
+                        unicast: self.options.patience.max(PROVE),
+                    });
+                }
+            }
+            // `Event::Proven` ends `Proving`; `Ended` is the last phase.
+            Phase::Proving(_) => {}
+            Phase::Packs => {
+                self.admit_waiting();
+                self.tell_peers_again();
+                self.send_again()?;
+                self.decide_what_is_compared();
+                self.feed()?;
+            }
+            Phase::Ended => {
+                self.admit_waiting();
+                self.send_again()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles an event of the core.
+    fn noticed(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Proven(_) => self.stream(),
+            Event::Path {
+                node, path_state, ..
+            } => self.path(node, path_state),
+            Event::Slow { node, .. } => {
+                if let Some(at) = self.member(node) {
+                    self.slow(at, Wait::placing(self.options.patience));
+                }
+            }
+            Event::Outpaced { node, .. } => {
+                if let Some(at) = self.member(node) {
+                    self.outpaced(at);
+                }
+            }
+            // Packs lie in memory. The receivers say whether all is well. No address is proven by
+            // itself.
+            Event::Complete(_)
+            | Event::Failed(_)
+            | Event::Arrived(_)
+            | Event::Mismatch(_)
+            | Event::AddressSilent { .. }
+            | Event::AddressProven { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn stream(&mut self) {
+        self.phase = Phase::Packs;
+        let nodes: Vec<NodeId> = self.admission.members.iter().map(|m| m.node).collect();
+        nodes.into_iter().for_each(|node| self.may_outpace(node));
+        let reached = |path_state| {
+            let members = self.admission.members.iter();
+            members
+                .filter(|m| m.active() && m.path_state == path_state)
+                .count()
+        };
+        (self.tell)(SendEvent::Streaming {
+            multicast: reached(PathState::Multicast),
+            unicast: reached(PathState::Unicast),
+        });
+    }
+
+    fn path(&mut self, node: NodeId, path_state: PathState) {
+        let Some(at) = self.member(node) else {
+            return;
+        };
+        let member = &mut self.admission.members[at];
+        member.path_state = path_state;
+        let receiver = member.name();
+        if path_state == PathState::Nothing {
+            let udp = member.datagrams();
+            let reason = format!(
+                "it answered no datagram of {} bytes, by multicast or by unicast, for {:.0} s: \
+                 check that it is running, that no firewall blocks UDP to {udp}, and that every \
+                 link on the way carries such packets (else choose smaller ones with {DATAGRAM})",
+                self.plan.start.payload_size + self.plan.overhead,
+                self.options.patience.max(PROVE).as_secs_f64()
+            );
+            return self.fail(at, State::Dropped, exit::PEER_LOST, reason);
+        }
+        if self.admission.members.len() == 1 {
+            return; // the only receiver: multicast was not tried
+        }
+        (self.tell)(SendEvent::Path {
+            receiver,
+            reach: path_name(path_state),
+        });
+    }
+
+    /// Removes a slow receiver that the sender has waited for too long. `waits`: how long the
+    /// sender has waited for it.
+    fn evict(&mut self, at: usize, now: Instant, waits: impl Iterator<Item = Wait>) {
+        let member = &self.admission.members[at];
+        if let Some(reason) = eviction(member, self.options, now, waits) {
+            self.fail(at, State::Dropped, exit::REFUSED, reason);
+        }
+    }
+
+    /// Handles a receiver that keeps the others waiting: reports it, or removes it.
+    pub(super) fn slow(&mut self, at: usize, wait: Wait) {
+        let member = &self.admission.members[at];
+        if !member.active() {
+            return;
+        }
+        let is_told = member.slow;
+        match self.options.slow_rule(&member.name) {
+            Slow::Demote if self.demote(at) => {}
+            _ if is_told => {}
+            Slow::Wait | Slow::Alive | Slow::Demote => {
+                let member = &mut self.admission.members[at];
+                member.slow = true;
+                let receiver = member.name();
+                (self.tell)(SendEvent::Slow { receiver });
+            }
+            Slow::Drop => {
+                self.fail(at, State::Dropped, exit::REFUSED, too_slow(&wait));
+            }
+        }
+    }
+
+    pub(super) fn member(&self, node: NodeId) -> Option<usize> {
+        let members = &self.admission.members;
+        let at = members.binary_search_by_key(&node, |m| m.node).ok()?;
+        members[at].active().then_some(at)
+    }
+
+    fn peer(&self, peer: PeerKey) -> Option<usize> {
+        let members = &self.admission.members;
+        members.iter().position(|m| m.peer == peer && m.active())
+    }
+
+    /// Handles an event of a control connection.
+    fn heard(&mut self, event: bootstrap::Event) -> Result<(), Error> {
+        if let bootstrap::Event::Lost { peer, .. } | bootstrap::Event::Said { peer, .. } = &event
+            && self.admission.is_preparing(*peer)
+            && let Some(at) = self.peer(*peer)
+        {
+            let node = self.admission.members[at].node;
+            return self.admission.prepares(event, node, &self.plan, self.tell);
+        }
+        let Some(event) = self
+            .admission
+            .shows_key(event, &self.plan, self.options, self.tell)
+        else {
+            return Ok(());
+        };
+        match event {
+            bootstrap::Event::Hello {
+                peer,
+                address,
+                local,
+                hello,
+            } => {
+                let member = Member::new(peer, address, local, hello);
+                self.admission
+                    .comes_late(member, &self.plan, self.options, self.tell)?;
+            }
+            bootstrap::Event::Refused {
+                name,
+                address,
+                reason,
+            } => {
+                let who = (name, address);
+                self.admission.note(who, By::Sender, reason, self.tell);
+            }
+            bootstrap::Event::Pending(n) => self.admission.pending = n,
+            bootstrap::Event::Lost { peer, reason } => {
+                self.offers.remove(peer);
+                if let Some(at) = self.peer(peer) {
+                    self.fail(at, State::Lost, exit::PEER_LOST, reason);
+                }
+            }
+            bootstrap::Event::Said { peer, message } => {
+                if let Some(at) = self.peer(peer) {
+                    self.said(at, message);
+                }
+            }
+            // No receiver has a reliable channel here, and none is a guest.
+            bootstrap::Event::Frame { .. } | bootstrap::Event::Guest { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, at: usize, message: ToSender) {
+        let told = self.root.is_some();
+        let total = self.total.unwrap_or(0); // set together with the root
+        let member = &mut self.admission.members[at];
+        member.heard = Instant::now();
+        match (message, &mut member.stage) {
+            (ToSender::Keeps { packs }, Stage::Joining) if member.keeps.add(&packs) => {}
+            (ToSender::Ready, Stage::Joining) => {
+                member.stage = Stage::Receiving;
+                member.keeps.said_all();
+                if member.part == Part::Late {
+                    member.place = Place::Waiting;
+                }
+                self.fresh = true;
+            }
+            (ToSender::Looked { candidates, more }, Stage::Receiving)
+                if member
+                    .comparing
+                    .as_mut()
+                    .is_some_and(|comparing| comparing.looked(&candidates, more)) =>
+            {
+                self.fresh = true;
+            }
+            (ToSender::Compared { number }, Stage::Receiving)
+                if member
+                    .comparing
+                    .as_mut()
+                    .is_some_and(|comparing| comparing.compared(number, Instant::now())) =>
+            {
+                self.fresh = true;
+            }
+            (ToSender::Serves { port, ticket }, Stage::Receiving)
+                if self.offers.add(
+                    member.peer,
+                    (member.address, port, ticket),
+                    member.part == Part::Whole,
+                ) => {}
+            (ToSender::Has { runs, more, told }, Stage::Receiving) => {
+                if !self.has(at, &runs, (!more).then_some(told)) {
+                    let reason = ToSender::Has { runs, more, told }.out_of_turn();
+                    self.fail(at, State::Lost, exit::PEER_LOST, reason);
+                }
+            }
+            (ToSender::Unanswered { node }, stage)
+                if *stage != Stage::Preparing && !self.plan.start.addresses.is_empty() =>
+            {
+                let peer = member.peer;
+                if self.member(NodeId(node)).is_some() {
+                    self.admission
+                        .rendezvous
+                        .say(peer, ToReceiver::Ask { node });
+                }
+            }
+            (ToSender::Proven { packs }, Stage::Receiving | Stage::Storing(_))
+                if self.set.is_stream() && packs > member.proven && packs <= self.packs.0 =>
+            {
+                (member.proven, member.unproven) = (packs, None);
+                self.release_proven();
+            }
+            (ToSender::Working { done }, Stage::Receiving) if told => {
+                member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
+            }
+            (ToSender::Working { done }, Stage::Storing(work)) if told => {
+                work.said(Instant::now(), done.min(total));
+            }
+            (ToSender::Received { statistics }, Stage::Receiving | Stage::Storing(_))
+                if told && !member.hello.verifies() =>
+            {
+                member.statistics = statistics;
+                self.complete(at, State::Received);
+            }
+            (ToSender::Verified { statistics, proof }, Stage::Receiving | Stage::Storing(_))
+                if told && member.hello.verifies() =>
+            {
+                member.statistics = statistics;
+                let right = self.right_proof(at);
+                if blake3::Hash::from_hex(&proof).ok() != Some(right) {
+                    let reason = "it says that it has the file, and its proof is wrong: what it \
+                                  read back from its file is not what was sent";
+                    return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
+                }
+                match self.admission.members[at].lost.is_empty() {
+                    true => self.complete(at, State::Verified),
+                    false => self.complete_but_for(at),
+                }
+            }
+            (ToSender::Failed { code, reason }, _) => {
+                self.fail(at, State::Failed, code, reason);
+            }
+            (other, _) => self.fail(at, State::Lost, exit::PEER_LOST, other.out_of_turn()),
+        }
+    }
+
+    /// Ends the transfer for a receiver that has everything.
+    fn complete(&mut self, at: usize, state: State) {
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        self.over(at, state, None);
+        (self.tell)(self.admission.part(at, seconds));
+    }
+
+    pub(super) fn fail(&mut self, at: usize, state: State, code: u8, reason: String) {
+        if !self.admission.members[at].active() {
+            return;
+        }
+        let reason = (self.options.net.wording)(&reason);
+        self.over(at, state, Some(reason.clone()));
+        (self.tell)(self.admission.dismiss(at, code, reason));
+    }
+
+    /// Ends the transfer for a receiver: nothing waits for it any more.
+    pub(super) fn over(&mut self, at: usize, state: State, reason: Option<String>) {
+        self.count_receivers();
+        let seconds = self.clock.0.elapsed().as_secs_f64();
+        let member = &mut self.admission.members[at];
+        if state.is_complete() {
+            self.last = seconds;
+            member.placed = self.set.known_len().unwrap_or(member.placed);
+        }
+        self.offers.remove(member.peer);
+        member.stage = Stage::Over {
+            state,
+            reason,
+            seconds,
+        };
+        let node = member.node;
+        if !self.plan.start.addresses.is_empty() {
+            let gone = ToReceiver::Gone { node: node.0 };
+            self.admission.say_active(&gone);
+        }
+        self.command(Command::PeerRemove(node));
+        self.driver.transport().forget(node);
+        if self.set.is_stream() {
+            self.release_proven();
+        }
+    }
+
+    /// Checks what changes only with time, once in a [`TICK`].
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if self.ticked.is_some_and(|t| now - t < TICK) {
+            return;
+        }
+        let ticked = self.ticked.replace(now);
+        self.admission.expire(now, self.tell);
+        self.count_receivers();
+        self.watch_proofs(now);
+        let joining = match self.phase {
+            Phase::Joining(since) => Some(since),
+            _ => None,
+        };
+        for at in 0..self.admission.members.len() {
+            let member = &self.admission.members[at];
+            let joining = match member.part {
+                Part::Whole | Part::Demoted => joining,
+                Part::Late => Some(member.since),
+            };
+            let mut waits = member.waits(now, self.options.patience, joining, self.total);
+            let all = waits.clone();
+            if let Some(wait) = waits.find(|w| w.exceeds(1)) {
+                self.slow(at, wait);
+            }
+            self.evict(at, now, all);
+        }
+        // A sender that was stopped waited for nobody.
+        let passed = ticked.map_or(TICK, |t| (now - t).min(10 * TICK));
+        self.leave_far_behind(passed);
+        self.leave_holding(passed);
+        self.leave_trickling(now);
+        self.look_at_share();
+        self.tell_unanswered(now);
+        let notices: Vec<String> = notices(&mut self.driver).collect();
+        for text in notices {
+            (self.tell)(SendEvent::Notice { text });
+        }
+        self.progress();
+    }
+}

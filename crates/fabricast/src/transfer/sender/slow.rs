@@ -1,0 +1,208 @@
+//! What the sender does with receivers that keep the others waiting.
+
+use std::time::{Duration, Instant};
+
+use super::receiver_table::{Member, Stage, Wait};
+use crate::config::{SendOptions, Slow};
+use crate::setting::{PATIENCE, SLOW};
+use crate::text::spoken;
+
+/// With [`Slow::Alive`], the sender removes a slow receiver that is silent for this many times the
+/// patience. It also removes a receiver that has not joined by then, whatever that receiver sends.
+const SILENCE: u32 = 3;
+/// With [`Slow::Alive`], the sender removes a slow receiver that sends feedback but makes no
+/// progress for this many times what [`Slow::Drop`] grants. Otherwise it would hold up all others
+/// for ever.
+const STANDSTILL: u32 = 6;
+
+/// With [`Slow::Demote`] and [`Slow::Drop`], a receiver may catch up for this many times as long as
+/// the stream took, times the number of receivers that catch up: each of them may lack other packs.
+/// One with a twentieth of the others' speed has everything by then.
+const CATCH_UP: u32 = 20;
+
+/// When those that are not behind were done: when all packs of the stream had been announced, or
+/// when half of the receivers were complete.
+#[derive(Clone, Copy, Debug)]
+pub struct OthersDone {
+    /// That time.
+    pub at: Instant,
+    /// How long it was from the start.
+    pub lasted: Duration,
+}
+
+impl OthersDone {
+    /// The same, but it took as long as this, if it took less.
+    pub fn at_least(self, lasted: Duration) -> OthersDone {
+        let lasted = self.lasted.max(lasted);
+        OthersDone { lasted, ..self }
+    }
+}
+
+/// When half of these receivers were complete, and how long that took since `start`; `None` if they
+/// are not. For a receiver that is neither demoted nor late this takes the place of the end of the
+/// stream, which all receivers of a small set hear at once.
+pub fn half_complete(members: &[Member], start: Instant) -> Option<OthersDone> {
+    let ended = || {
+        members.iter().filter_map(|member| match &member.stage {
+            Stage::Over { state, seconds, .. } => state.is_complete().then_some(*seconds),
+            _ => None,
+        })
+    };
+    let half = members.len().div_ceil(2).checked_sub(1)?;
+    if half >= ended().count() {
+        return None;
+    }
+    let mut ended: Vec<f64> = ended().collect();
+    let (_, seconds, _) = ended.select_nth_unstable_by(half, f64::total_cmp);
+    let lasted = Duration::from_secs_f64(*seconds);
+    let at = start + lasted;
+    Some(OthersDone { at, lasted })
+}
+
+/// How long a receiver may be behind after the others were done, if `receivers` catch up.
+fn catch_up_limit(patience: Duration, others: OthersDone, receivers: u32) -> Duration {
+    let standstill = patience.saturating_mul(STANDSTILL);
+    let lasted = others.lasted.saturating_mul(CATCH_UP);
+    standstill.saturating_add(lasted.saturating_mul(receivers))
+}
+
+/// Why the sender removes a receiver that is behind, if it does: the receiver has got on all the
+/// time, and takes too long. `receivers`: how many catch up.
+pub fn trickles(
+    member: &Member,
+    options: &SendOptions,
+    now: Instant,
+    others: OthersDone,
+    receivers: u32,
+) -> Option<String> {
+    let rule = options.slow_rule(&member.name);
+    let is_behind = member.stage == Stage::Receiving;
+    let limit = catch_up_limit(options.patience, others, receivers);
+    // A late receiver has come since then.
+    let since = others.at.max(member.since);
+    let is_over = now.saturating_duration_since(since) > limit;
+    (matches!(rule, Slow::Demote | Slow::Drop) && is_behind && is_over).then(|| {
+        format!(
+            "too slow: it has not caught up within {} (six times {PATIENCE}, and twenty times as \
+             long as the others took for each receiver that catches up; {SLOW} wait would wait \
+             for it)",
+            spoken(limit)
+        )
+    })
+}
+
+/// Why the sender removes a slow receiver with [`Slow::Alive`], or one that is slow again with
+/// [`Slow::Demote`], if it does: it was silent for long,
+/// or it made no progress for longer. `waits`: how long the sender has waited for it.
+pub fn eviction(
+    member: &Member,
+    options: &SendOptions,
+    now: Instant,
+    waits: impl Iterator<Item = Wait>,
+) -> Option<String> {
+    let rule = options.slow_rule(&member.name);
+    let may_evict = matches!(rule, Slow::Alive | Slow::Demote);
+    if !may_evict || !member.active() || !member.slow {
+        return None;
+    }
+    let limit = options.patience.saturating_mul(SILENCE);
+    if now.saturating_duration_since(member.heard) > limit {
+        return Some(format!(
+            "nothing was heard of it for {} (three times {PATIENCE}; {SLOW} wait would wait for \
+             it)",
+            spoken(limit)
+        ));
+    }
+    let times = match member.stage {
+        Stage::Joining => SILENCE,
+        _ => STANDSTILL,
+    };
+    let mut waits = waits.filter(|w| w.exceeds(times));
+    let Wait { what, limit, .. } = waits.next()?;
+    Some(format!(
+        "too slow: {what} for {}, {times} times as long as it may ({SLOW} wait would wait for it)",
+        spoken(limit.saturating_mul(times))
+    ))
+}
+
+/// Why the sender removes a receiver with [`Slow::Drop`].
+pub fn too_slow(wait: &Wait) -> String {
+    let (what, limit) = (wait.what, spoken(wait.limit));
+    format!("too slow: {what} for {limit} ({PATIENCE}) and {SLOW} is drop")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfer::events::{Part, State};
+    use crate::transfer::sender::receiver_table::testing::receiving;
+
+    const S: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn half_are_complete_when_the_middle_one_is() {
+        let start = Instant::now();
+        let over = |state, seconds| {
+            let mut member = receiving();
+            member.stage = Stage::Over {
+                state,
+                reason: None,
+                seconds,
+            };
+            member
+        };
+        let mut members = vec![receiving(), over(State::Verified, 7.0), receiving()];
+        assert!(half_complete(&members, start).is_none());
+        assert!(half_complete(&[], start).is_none());
+        members[0] = over(State::Lost, 1.0);
+        assert!(half_complete(&members, start).is_none());
+        members.push(over(State::Received, 3.0));
+        let half = half_complete(&members, start).unwrap();
+        assert_eq!((half.at, half.lasted), (start + 7 * S, 7 * S));
+    }
+
+    /// One that gets on for ever is given up, however often it says something. It has time for as
+    /// many receivers as catch up.
+    #[test]
+    fn one_that_trickles_is_given_up() {
+        let mut options = SendOptions {
+            patience: 2 * S,
+            slow: Slow::Demote,
+            ..SendOptions::default()
+        };
+        let mut member = receiving();
+        let streamed = OthersDone {
+            at: member.since + 100 * S,
+            lasted: 10 * S,
+        };
+        let after = |member: &Member, options: &SendOptions, seconds: u32, receivers: u32| {
+            let now = streamed.at + seconds * S;
+            let mut member = member.clone();
+            member.heard = now;
+            trickles(&member, options, now, streamed, receivers)
+        };
+        for part in [Part::Whole, Part::Demoted, Part::Late] {
+            member.part = part;
+            assert_eq!(after(&member, &options, 212, 1), None);
+            let reason = after(&member, &options, 213, 1).unwrap();
+            assert!(reason.contains("not caught up within 3 min"), "{reason}");
+            assert_eq!(after(&member, &options, 412, 2), None);
+            assert!(after(&member, &options, 413, 2).is_some());
+        }
+        // One that has come since then has as much time from then on.
+        member.since = streamed.at + 50 * S;
+        assert_eq!(after(&member, &options, 262, 1), None);
+        assert!(after(&member, &options, 263, 1).is_some());
+        // Those that have only compared say nothing of how long it takes to send the set.
+        member.since = streamed.at;
+        for (sent, seconds) in [(5, 212), (30, 612)] {
+            let (at, others) = (streamed.at + seconds * S, streamed.at_least(sent * S));
+            assert_eq!(trickles(&member, &options, at, others, 1), None);
+            assert!(trickles(&member, &options, at + S, others, 1).is_some());
+        }
+        for rule in [Slow::Wait, Slow::Alive] {
+            options.slow = rule;
+            assert_eq!(after(&member, &options, 10_000, 1), None);
+        }
+    }
+}
