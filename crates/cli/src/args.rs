@@ -36,7 +36,7 @@ Examples:
   fabricast run -- mpirun -n 8 ./program   serve an MPI program's broadcasts and barriers
 
 Exit codes:
-  0 every receiver has the file             6 the data differ from those that were sent
+  0 every receiver that took part has it    6 the data differ from those that were sent
   1 a local file or socket failed           7 no space for the file, or too long
   2 wrong usage                             8 the other end is gone
   3 no receiver, or too few, came           9 refused: too late, too slow, another version

@@ -136,8 +136,8 @@ pub struct Sending {
     ///
     /// A receiver is slow that makes the others wait for --patience. With demote and drop a
     /// receiver is also slow that holds the others for --patience at less than half the speed that
-    /// they could take; with demote that takes about a second, whatever the patience, unless --rate
-    /// fixes the rate.
+    /// they could take, or is far behind the fastest; with demote that takes about a second,
+    /// whatever the patience.
     ///
     ///   wait    wait for it, and print a notice
     ///   alive   wait for it while it makes progress at times; drop it after six times --patience

@@ -2,7 +2,7 @@
 //! over TCP connections to the sender.
 //!
 //! Each receiver opens one connection and keeps it open. The connection carries which receivers
-//! take part, what is sent and how (`message`), what proves the data (the root of the hash list),
+//! take part, what is sent and how (`message`), what proves the data (the hashes of the packs),
 //! and blocks that arrived damaged (bulk fallback). When the connection closes, the other end
 //! learns that a process was killed. [`Rendezvous`] is the sender's end: one thread hears all
 //! receivers, and workers serve them. [`Control`] is a receiver's end. [`announce`] lets a receiver

@@ -18,6 +18,9 @@ use crate::transfer::events::{Part, State};
 /// speed for so long, at most. That it is demoted costs it little, and to wait for it costs all
 /// others much.
 const DEMOTED_AFTER: Duration = Duration::from_millis(300);
+/// With [`Slow::Demote`] a receiver that gets on may be far behind, or hold the others up, for so
+/// long, at most: longer than a pause of its process or its disk may look like that.
+const HOLDS_UP_MAX: Duration = Duration::from_secs(1);
 
 impl SenderSession<'_> {
     /// Whether the sender may leave a receiver behind because it is slower than the others: if the
@@ -34,17 +37,24 @@ impl SenderSession<'_> {
         let members = &self.admission.members;
         let member = self.member(node).map(|at| &members[at]);
         let member = member.filter(|member| member.in_group() && self.may_leave(member));
+        let may_hold = member.map(|member| self.bears(member, DEMOTED_AFTER));
+        if may_hold.is_some() {
+            self.command(Command::MayOutpace {
+                group: ALL,
+                node,
+                may_hold,
+            });
+        }
+    }
+
+    /// How long the sender bears that a receiver keeps the others back: the patience, or less by
+    /// [`Slow::Demote`].
+    fn bears(&self, member: &Member, demoted_after: Duration) -> Duration {
         let patience = self.options.patience;
-        let may_hold = match member.map(|member| self.options.slow_rule(&member.name)) {
-            None => return,
-            Some(Slow::Demote) => patience.min(DEMOTED_AFTER),
-            Some(_) => patience,
-        };
-        self.command(Command::MayOutpace {
-            group: ALL,
-            node,
-            may_hold: Some(may_hold),
-        });
+        match self.options.slow_rule(&member.name) {
+            Slow::Demote => patience.min(demoted_after),
+            _ => patience,
+        }
     }
 
     /// Whether another member of the group still needs something.
@@ -81,7 +91,7 @@ impl SenderSession<'_> {
     }
 
     /// Leaves members behind that have been far behind the fastest one most of the time, by more
-    /// than the patience. `passed`: the time since this was done last.
+    /// than they may. `passed`: the time since this was done last.
     pub(super) fn leave_far_behind(&mut self, passed: Duration) {
         let start = &self.plan.start;
         let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
@@ -99,14 +109,15 @@ impl SenderSession<'_> {
             let is_behind = member.in_group()
                 && fastest.is_some_and(|f| placed(member) + far < f)
                 && self.may_leave(member);
+            let bears = self.bears(member, HOLDS_UP_MAX);
             let behind = &mut self.admission.members[at].behind;
-            if behind.count(passed, is_behind) > self.options.patience {
-                self.leave_behind(at, Wait::behind(self.options.patience));
+            if behind.count(passed, is_behind) > bears {
+                self.leave_behind(at, Wait::behind(bears));
             }
         }
     }
 
-    /// Leaves members behind that hold the others up most of the time, by more than the patience:
+    /// Leaves members behind that hold the others up most of the time, by more than they may:
     /// half of the others have what they can have, and the sender could go on. So a member that
     /// gets on in bursts is known, and one that has half of the others' speed is not. `passed`: the
     /// time since this was done last.
@@ -126,9 +137,10 @@ impl SenderSession<'_> {
             let holds = sends && others_have && member.in_group() && member.lacks_sent
                 || compares && others_compared && member.compares() && member.has_to_compare();
             let may = member.in_group() && self.may_leave(member);
+            let bears = self.bears(member, HOLDS_UP_MAX);
             let balance = &mut self.admission.members[at].holds;
-            if balance.count(passed, holds) > self.options.patience && may {
-                self.leave_behind(at, Wait::holding(self.options.patience));
+            if balance.count(passed, holds) > bears && may {
+                self.leave_behind(at, Wait::holding(bears));
             }
         }
     }

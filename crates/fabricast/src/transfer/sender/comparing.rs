@@ -168,8 +168,8 @@ pub fn why_all_is_sent(members: &[Member], report_to_each_other: bool) -> Option
     let first = others.first().filter(|_| others.len() < members.len())?;
     Some(format!(
         "all of the set is sent, though other receivers may have something of it: {} can compare \
-         nothing (nothing of it is there, it may not be replaced, {OVERWRITE} and {FROM}, or it \
-         goes on where an earlier run was)",
+         nothing, since it has nothing of the set, or goes on where an earlier run was, or was \
+         started without {OVERWRITE} and {FROM}",
         first_of(&first.name(), others.len())
     ))
 }

@@ -26,8 +26,8 @@ use crate::error::{Error, exit};
 use crate::interface::Family;
 use crate::object::{Again, Memory, PackRecord};
 use crate::text::escaped;
-use crate::transfer::ALL;
 use crate::transfer::events::{FileFailure, Part, SendEvent, State};
+use crate::transfer::{ADDRESS, ALL};
 
 /// Late receivers of one host that are admitted in one transfer, at most. Otherwise a host that
 /// comes again and again would keep the sender for ever.
@@ -402,7 +402,23 @@ impl SenderSession<'_> {
         let record = PackRecord::of(&pack);
         let announced = ToReceiver::Pack(Announced::new(&record, Some(number)));
         self.catch_up.bytes += u64::from(record.len);
+        self.choose_destination();
         self.announce(&announced, Memory::new(pack.bytes)).map(drop)
+    }
+
+    /// Sends by unicast after the stream while one member is left, and by multicast while there are
+    /// more. A switch may go on for a while to send to hosts that have left the group's address.
+    fn choose_destination(&mut self) {
+        let members = self.admission.members.iter().filter(|m| m.in_group());
+        let by_unicast = self.root.is_some() && members.count() == 1;
+        if self.plan.start.group.is_none() || by_unicast == self.by_unicast {
+            return;
+        }
+        self.by_unicast = by_unicast;
+        self.command(Command::SendBy {
+            group: ALL,
+            address: (!by_unicast).then_some(ADDRESS),
+        });
     }
 
     /// Gives up the receivers that can get no file at all any more.

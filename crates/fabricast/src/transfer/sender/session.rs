@@ -76,6 +76,8 @@ pub struct SenderSession<'a> {
     pub(super) is_read: bool,
     /// Packs that are sent again.
     pub(super) catch_up: CatchUp,
+    /// Whether what is sent again goes by unicast.
+    pub(super) by_unicast: bool,
     /// The receivers that serve others.
     pub(super) offers: Offers,
     /// Hashes the hashes of all packs.
@@ -134,6 +136,7 @@ impl<'a> SenderSession<'a> {
             is_read: false,
             set,
             catch_up: CatchUp::new(index.clone(), waker),
+            by_unicast: false,
             offers: Offers::default(),
             index,
             plan,
