@@ -1,11 +1,11 @@
 //! Receivers and senders that are killed in the midst and started again, on hosts of their own:
 //! what enters the receiver's port, and the memory of both ends. Needs root.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::common::tree::{check, long_tree};
 use crate::common::{End, Run, Scratch};
-use crate::net::Cluster;
+use crate::net::{Cluster, Stat};
 use rustix::process::Signal;
 
 /// Both ends stay below this memory, in bytes.
@@ -20,6 +20,11 @@ fn send(cluster: &Cluster, top: &Path, receivers: usize) -> Run {
 
 fn recv(cluster: &Cluster, dest: &Path) -> Run {
     cluster.recv_with("h2", dest, 4, &[])
+}
+
+/// Length of the set, as a receiver says at its end.
+fn len(end: &End) -> u64 {
+    end.one("done")["len"].as_u64().unwrap()
 }
 
 /// One end is killed when the receiver has so many percent, the other one ends with `code`, and
@@ -45,7 +50,7 @@ fn one_end_is_killed(cluster: &Cluster, percent: u64, is_receiver: bool) {
     sender.end().expect(0);
     let end = receiver.end().expect(0);
     let entered = cluster.stat().entered("h2") - before;
-    let len = end.one("done")["len"].as_u64().unwrap();
+    let len = len(&end);
     let told = format!(
         "at {percent} %: {:.3} of the set entered, memory {memory:?}",
         entered as f64 / len as f64
@@ -75,91 +80,107 @@ fn receivers_of_a_killed_sender_take_hardly_more_than_the_set() {
     all(false);
 }
 
+/// Several receivers on hosts of their own, and what has entered their ports.
+struct Receivers {
+    cluster: Cluster,
+    dir: Scratch,
+    top: PathBuf,
+    before: Stat,
+}
+
+impl Receivers {
+    /// A cluster with so many hosts that may receive the tree.
+    fn up(count: usize) -> Option<Receivers> {
+        let cluster = Cluster::up(count, &["--rate", "400mbit"])?;
+        let dir = Scratch::new();
+        let top = long_tree(&dir);
+        let before = cluster.stat();
+        Some(Receivers {
+            cluster,
+            dir,
+            top,
+            before,
+        })
+    }
+
+    fn dest(&self, host: &str) -> PathBuf {
+        let dest = self.dir.path(host);
+        std::fs::create_dir_all(&dest).unwrap();
+        dest
+    }
+
+    fn start(&self, host: &str) -> Run {
+        self.cluster.recv_with(host, &self.dest(host), 4, &[])
+    }
+
+    /// What has entered the ports of these hosts, as a multiple of the set's `len` bytes. Prints
+    /// it, and checks that each has the tree.
+    fn shares(&self, hosts: &[&str], len: u64) -> Vec<f64> {
+        let after = self.cluster.stat();
+        let entered = |host: &&str| after.entered(host) - self.before.entered(host);
+        let shares: Vec<f64> = hosts
+            .iter()
+            .map(|h| entered(h) as f64 / len as f64)
+            .collect();
+        println!("of the set entered {hosts:?}: {shares:.3?}");
+        hosts
+            .iter()
+            .for_each(|host| check(&self.top, &self.dest(host)));
+        shares
+    }
+}
+
 /// One receiver of several is killed and comes back, and the sender goes on: what it has missed
 /// enters its own port alone, also where the switch does not notice at once that hosts have left.
 #[test]
 fn a_killed_receiver_costs_the_others_nothing() {
-    let Some(cluster) = Cluster::up(3, &["--rate", "400mbit"]) else {
+    let hosts = ["h2", "h3", "h4"];
+    let (killed, others) = (hosts[0], &hosts[1..]);
+    let Some(receivers) = Receivers::up(hosts.len()) else {
         return;
     };
-    let dir = Scratch::new();
-    let top = long_tree(&dir);
-    let (killed, others) = ("h2", ["h3", "h4"]);
-    let dest = |host: &str| {
-        let dest = dir.path(host);
-        std::fs::create_dir_all(&dest).unwrap();
-        dest
-    };
-    let start = |host: &str| cluster.recv_with(host, &dest(host), 4, &[]);
-    let before = cluster.stat();
-    let sender = send(&cluster, &top, 3);
-    let others_run: Vec<Run> = others.iter().map(|host| start(host)).collect();
-    let mut receiver = start(killed);
+    let sender = send(&receivers.cluster, &receivers.top, hosts.len());
+    let going_on: Vec<Run> = others.iter().map(|host| receivers.start(host)).collect();
+    let mut receiver = receivers.start(killed);
     receiver.until_share(60);
     receiver.signal(Signal::KILL);
     assert_eq!(receiver.end().code, None);
-    let receiver = start(killed);
-    let len = receiver.end().expect(0).one("done")["len"]
-        .as_u64()
-        .unwrap();
-    others_run
-        .into_iter()
-        .for_each(|run| _ = run.end().expect(0));
-    sender.end().expect(0);
-    let after = cluster.stat();
-    let share = |host: &str| (after.entered(host) - before.entered(host)) as f64 / len as f64;
-    let told = ["h2", "h3", "h4"].map(|host| format!("{host} {:.3}", share(host)));
-    println!("of the set entered: {told:?}");
-    assert!(others.iter().all(|host| share(host) <= 1.1), "{told:?}");
-    for host in ["h2", "h3", "h4"] {
-        check(&top, &dest(host));
+    let end = receivers.start(killed).end().expect(0);
+    for run in going_on {
+        run.end().expect(0);
     }
+    sender.end().expect(0);
+    let shares = receivers.shares(&hosts, len(&end));
+    assert!(shares[1..].iter().all(|&share| share <= 1.1), "{shares:?}");
 }
 
 /// The sender is killed and started again, and one of the receivers then is new: what the others
 /// keep comes to it after these have left, and not to their ports.
 #[test]
 fn a_new_receiver_costs_those_of_a_killed_sender_nothing() {
-    let Some(cluster) = Cluster::up(4, &["--rate", "400mbit"]) else {
-        return;
-    };
-    let dir = Scratch::new();
-    let top = long_tree(&dir);
     let hosts = ["h2", "h3", "h4", "h5"];
     let (old, new) = (&hosts[..3], hosts[3]);
-    let dest = |host: &str| {
-        let dest = dir.path(host);
-        std::fs::create_dir_all(&dest).unwrap();
-        dest
+    let Some(receivers) = Receivers::up(hosts.len()) else {
+        return;
     };
-    let start = |host: &str| cluster.recv_with(host, &dest(host), 4, &[]);
-    let before = cluster.stat();
-    let sender = send(&cluster, &top, 3);
-    let mut receivers: Vec<Run> = old.iter().map(|host| start(host)).collect();
-    receivers.iter_mut().for_each(|run| run.until_share(70));
+    let sender = send(&receivers.cluster, &receivers.top, old.len());
+    let mut runs: Vec<Run> = old.iter().map(|host| receivers.start(host)).collect();
+    runs.iter_mut().for_each(|run| run.until_share(70));
     sender.signal(Signal::KILL);
     assert_eq!(sender.end().code, None);
-    for receiver in receivers {
-        receiver.end().expect(8);
+    for run in runs {
+        run.end().expect(8);
     }
 
-    let sender = send(&cluster, &top, 4);
-    let receivers: Vec<Run> = hosts.iter().map(|host| start(host)).collect();
+    let sender = send(&receivers.cluster, &receivers.top, hosts.len());
+    let runs: Vec<Run> = hosts.iter().map(|host| receivers.start(host)).collect();
     let sent = sender.end().expect(0);
-    let ends: Vec<End> = receivers.into_iter().map(|r| r.end().expect(0)).collect();
-    let after = cluster.stat();
-    let len = ends[0].one("done")["len"].as_u64().unwrap();
-    let share = |host: &str| (after.entered(host) - before.entered(host)) as f64 / len as f64;
-    let told: Vec<String> = hosts
-        .iter()
-        .map(|h| format!("{h} {:.3}", share(h)))
-        .collect();
-    println!("of the set entered: {told:?}");
-    assert!(hosts.iter().all(|host| share(host) <= 1.1), "{told:?}");
+    let ends: Vec<End> = runs.into_iter().map(|run| run.end().expect(0)).collect();
+    let shares = receivers.shares(&hosts, len(&ends[0]));
+    assert!(shares.iter().all(|&share| share <= 1.1), "{shares:?}");
     let lacking = sent.one("catching_up");
     assert!(
         lacking["receiver"].as_str().unwrap().contains(new),
         "{lacking}"
     );
-    hosts.iter().for_each(|host| check(&top, &dest(host)));
 }
