@@ -1,17 +1,46 @@
 //! Receivers whose links are slower than the others', on hosts of their own. Needs root. The tests
 //! judge who is left behind, not times.
 
+use crate::common::Scratch;
 use crate::net::{Cluster, Transfer};
 
 const MB: usize = 1_000_000;
 /// The host with the slow link.
 const SLOW: &str = "h4";
 
-/// A cluster with five receivers, of which one has a tenth of the others' rate.
-fn one_at_a_tenth() -> Option<Cluster> {
-    let cluster = Cluster::up(5, &["--rate", "200mbit"])?;
+/// A cluster whose receivers have the same rate, but for one with a tenth of it.
+fn one_at_a_tenth_of(receivers: usize) -> Option<Cluster> {
+    let cluster = Cluster::up(receivers, &["--rate", "200mbit"])?;
     cluster.run(&["rate", "20mbit", "--host", SLOW]);
     Some(cluster)
+}
+
+fn one_at_a_tenth() -> Option<Cluster> {
+    one_at_a_tenth_of(5)
+}
+
+/// A receiver with a tenth of the others' speed is not taken for one that multicast does not reach:
+/// the queue of its link is long, but all of it arrives.
+#[test]
+fn one_at_a_tenth_is_reached_by_multicast() {
+    let Some(cluster) = one_at_a_tenth_of(3) else {
+        return;
+    };
+    let dir = Scratch::new();
+    let source = dir.file("source", 20 * MB);
+    for _ in 0..3 {
+        let mut send = cluster.send(&source, &["--min-receivers", "3"]);
+        send.until("listening", |_| true);
+        let address = cluster.address("h1", 4);
+        let recv = ["h2", "h3", SLOW].map(|host| {
+            let args = ["recv", "--discard", "--from", &address, "--as", host];
+            cluster.start(host, &args)
+        });
+        let sent = send.end().expect(0);
+        let unreached = sent.all("path").filter(|e| e["reach"] == "unicast");
+        assert_eq!(unreached.count(), 0, "{sent:#?}");
+        recv.into_iter().for_each(|run| _ = run.end().expect(0));
+    }
 }
 
 /// A receiver that gets on all the time, at a tenth of the others' speed, is demoted long before
@@ -22,6 +51,7 @@ fn one_at_a_tenth_is_demoted_and_has_all_in_the_end() {
         return;
     };
     let done = Transfer::start(&cluster, 5, 30 * MB, &["--slow", "demote"]).end(&[]);
+    assert_eq!(done.told_unicast(), [""; 0]);
     let demoted: Vec<_> = done.sent.all("demoted").collect();
     assert!(demoted.iter().all(|e| e["receiver"] == SLOW), "{demoted:?}");
     // Within two seconds it would get more.
@@ -43,6 +73,7 @@ fn one_at_a_tenth_of_a_fixed_rate_is_demoted() {
     };
     let options = ["--slow", "demote", "--rate", "180Mbit"];
     let done = Transfer::start(&cluster, 5, 80 * MB, &options).end(&[]);
+    assert_eq!(done.told_unicast(), [""; 0]);
     let demoted: Vec<_> = done.sent.all("demoted").collect();
     assert!(demoted.iter().all(|e| e["receiver"] == SLOW), "{demoted:?}");
     // Within the patience it would get 25 MB.

@@ -25,6 +25,8 @@ pub struct Burst {
     pub path: u32,
     /// New (not repeated) data packets of the path sent before it.
     pub fresh: u32,
+    /// New data packets that the group's path had sent before it.
+    pub group_fresh: u32,
     /// Bytes of the path sent before it, repairs included.
     pub bytes: u64,
 }

@@ -74,7 +74,10 @@ impl Sender {
         (m.cum, m.cum_subtree) = (cum, subtree);
         m.limit = f.limit;
         let path = m.path;
-        self.earn(i, cum.max(had(f)));
+        // A receiver that lacks much may fill many gaps before its first one.
+        if self.earn(i, cum.max(had(f))) {
+            self.members[i].gets_on(now);
+        }
         self.count_placed(i, old_subtree, subtree);
         let as_of = (f.flags & flag::BURST != 0).then(|| self.bursts.extend(f.burst));
         if let Some(burst) = as_of {
@@ -85,7 +88,7 @@ impl Sender {
             self.update_window(self.members[i].path);
         }
         if self.members[i].path == path {
-            self.detect_path_fallback(now, i, f, out);
+            self.detect_path_fallback((now, as_of), i, f, out);
         }
         if !self.by_sender {
             self.on_nack(now, i, as_of, f);

@@ -90,26 +90,40 @@ impl Sender {
         self.weigh(path);
     }
 
-    /// Watches whether multicast still reaches a member of the group's path.
+    /// New packets that the group's path has sent.
+    pub(super) fn group_fresh(&self) -> u32 {
+        self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh)
+    }
+
+    /// Watches whether multicast still reaches a member of the group's path. `as_of`: the newest
+    /// burst that had reached the member, if it names one. What was sent later may still wait in
+    /// the queue of a slow link.
     pub(super) fn detect_path_fallback(
         &mut self,
-        now: Time,
+        (now, as_of): (Time, Option<u32>),
         i: usize,
         f: &Feedback<'_>,
         out: &mut VecDeque<Output>,
     ) {
-        let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
+        let (as_of, sent) = match as_of.map(|burst| self.bursts.get(burst)) {
+            Some(Some(burst)) => (burst.at, burst.group_fresh),
+            // What was sent since a burst that is forgotten says nothing.
+            Some(None) => return,
+            None => (now, self.group_fresh()),
+        };
         let rtt = self.rtt.smoothed().unwrap_or_default();
         let has_all = f.cum == self.ops.sent;
         let m = &mut self.members[i];
         let counts = (f.received, sent, m.repairs as u32);
-        if has_all {
-            // In a tree it is receivers below the member that lack something.
-            m.hearing.needs_no_repairs(m.repairs as u32);
-        }
+        // In a tree it is receivers below a member that has all that lack something.
+        m.hearing
+            .note_repairs(as_of, m.had, has_all, m.repairs as u32);
         if m.path_state != PathState::Multicast || !m.is_ready() {
-            m.hearing.start(now, counts);
-        } else if m.hearing.is_lost(now, counts, rtt, m.losses.tries()) {
+            m.hearing.start(as_of, counts);
+        } else if m
+            .hearing
+            .is_lost((now, as_of), counts, rtt, m.losses.tries())
+        {
             let node = m.node;
             self.fall_back_to_unicast(i, PathState::Unicast);
             out.push_back(Output::Event(Event::Path {
@@ -176,7 +190,7 @@ impl Sender {
         let Some(i) = self.index_of(node) else {
             return false;
         };
-        let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
+        let sent = self.group_fresh();
         let m = &mut self.members[i];
         if m.path_state != PathState::Unicast || !m.is_mine() || m.reprobe.nonce != Some(nonce) {
             return false;

@@ -33,8 +33,7 @@ impl Sender {
         member.credit = self.budget.most();
         (member.moved, member.got_on) = (now, now);
         member.counted.0 = NO_PATH;
-        let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
-        member.hearing.start(now, (0, sent, 0));
+        member.hearing.start(now, (0, self.group_fresh(), 0));
         match self.members.get_mut(i) {
             Some(free) => *free = member,
             None => self.members.push(member),

@@ -65,7 +65,7 @@ pub struct Member {
     /// When `seen` last changed.
     pub moved: Time,
     /// When the receiver last made progress: it, or a receiver that reports through it, had placed
-    /// more.
+    /// more, or it had more packets than ever before (`had`).
     pub got_on: Time,
     /// How long the sender has waited for the receiver since then (`got_on`).
     pub waited: Duration,

@@ -310,7 +310,7 @@ impl Sender {
         let base = self.ops.push((id, len, cut), awaited)?;
         if first {
             // The sender waited for no member while it had no operation.
-            let sent = self.paths[GROUP_PATH].as_ref().map_or(0, |l| l.fresh);
+            let sent = self.group_fresh();
             self.probing.checked = now;
             for m in &mut self.members {
                 m.moved = now;

@@ -174,24 +174,27 @@ impl Sender {
     }
 
     /// Adds the repairs that member `i` earns, given that it has as many packets as lie before
-    /// `had`. A member that is not believed earns nothing.
-    pub(super) fn earn(&mut self, i: usize, had: Seq) {
+    /// `had`. A member that is not believed earns nothing. Returns whether it has more than it ever
+    /// had.
+    pub(super) fn earn(&mut self, i: usize, had: Seq) -> bool {
         let m = &mut self.members[i];
         let path = self.paths[m.path].as_ref();
         let all_sent = path.is_some_and(|l| l.window.next() == self.ops.end);
         if !m.is_believed() {
             m.credit = 0;
-            return;
+            return false;
         }
         // A packet that a member has had is not missing there again. The member earns for it once,
         // whatever it reports.
-        if m.had.before(had) {
+        let has_more = m.had.before(had);
+        if has_more {
             let more = had.from(m.had) as u32;
             m.had = had;
             let each = if all_sent { m.losses.tries() } else { 1 };
             let earned = more.saturating_mul(each);
             m.credit = m.credit.saturating_add(earned).min(self.budget.most);
         }
+        has_more
     }
 
     /// Repairs that member `i` may ask for now.

@@ -284,11 +284,13 @@ impl Sender {
         len: u32,
         scheme: &Scheme,
     ) -> Option<u32> {
+        let group_fresh = self.group_fresh();
         let l = self.paths[at].as_mut()?;
         let burst = self.bursts.packet(Burst {
             at: now,
             path: l.number,
             fresh: l.fresh,
+            group_fresh,
             bytes: l.pacer.bytes(),
         });
         let copies = match l.to {

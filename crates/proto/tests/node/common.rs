@@ -137,12 +137,23 @@ pub fn tell(
     (cum, limit, high): (u32, u32, u32),
     lacks: Option<u32>,
 ) {
-    let feedback = feedback(1, (cum, limit, high));
     let lacks = lacks.filter(|&first| first < high);
     let missing = lacks.map(|first| (Seq(first), high - first));
+    tell_gaps(node, from, now, (cum, limit, high), missing.as_slice());
+}
+
+/// As [`tell`], but the receiver NACKs these runs: first packet and number of packets.
+pub fn tell_gaps(
+    node: &mut Node,
+    from: u32,
+    now: Time,
+    numbers: (u32, u32, u32),
+    gaps: &[(Seq, u32)],
+) {
+    let feedback = feedback(1, numbers);
     let bytes = wire::head(|out| {
         wire::put_header(out, &header(from));
-        wire::put_feedback(out, &feedback, missing.into_iter());
+        wire::put_feedback(out, &feedback, gaps.iter().copied());
     });
     let datagram = wire::decode(&bytes).expect("a good datagram");
     for frame in datagram.frames() {

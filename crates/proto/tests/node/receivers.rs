@@ -10,6 +10,7 @@ use fabricast_proto::{
 
 use crate::common::{
     PAYLOAD, add, bcast, config, drain, drain_paced, flagged, frames_of, node, post, ready, say,
+    tell_gaps,
 };
 
 #[test]
@@ -189,6 +190,29 @@ fn who_counts_up_without_placing_is_slow() {
             assert!(!slow, "at {ms}: {output:?}");
         }
     }
+}
+
+/// A receiver that lacks much fills many gaps before its first one, and gets on all the time.
+#[test]
+fn who_fills_later_gaps_is_not_slow() {
+    let mut n = node(0, 0, Scheme::auto());
+    add(&mut n, 1);
+    bcast(&mut n, 1, 1_000 * u64::from(PAYLOAD));
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    let mut slow = Vec::new();
+    for ms in 1..90_000 {
+        say(&mut n, 1, at(ms), 100, 100);
+        // The second receiver fills one gap a second for 20 seconds, but not its first.
+        let has = (ms as u32 / 1_000).min(20);
+        let gaps = [(Seq(0), 1), (Seq(1 + has), 99 - has)];
+        tell_gaps(&mut n, 2, at(ms), (0, 100, 100), &gaps);
+        for (output, _) in drain(&mut n, at(ms)) {
+            if let Output::Event(Event::Slow { node, .. }) = output {
+                slow.push((ms / 1_000, node));
+            }
+        }
+    }
+    assert_eq!(slow, [(80, NodeId(2))]);
 }
 
 #[test]

@@ -43,6 +43,7 @@ impl Bench {
                 at: self.now,
                 path: 0,
                 fresh: self.fresh,
+                group_fresh: self.fresh,
                 bytes: u64::from(self.fresh) * 1000,
             };
             self.burst += 1;
@@ -80,6 +81,7 @@ fn of_many_receivers_none_is_slow_by_chance() {
                 at: now,
                 path: 0,
                 fresh: sent,
+                group_fresh: sent,
                 bytes: u64::from(sent) * 1000,
             };
             (number, sent) = (number + 1, sent + 10);

@@ -134,6 +134,7 @@ impl Bench {
             at: self.now,
             path: 0,
             fresh: self.fresh,
+            group_fresh: self.fresh,
             bytes: u64::from(self.fresh) * u64::from(self.packet),
         };
         self.burst += 1;
