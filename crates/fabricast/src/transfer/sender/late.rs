@@ -384,9 +384,7 @@ impl SenderSession<'_> {
     fn again(&mut self, number: u32, again: Again) -> Result<(), Error> {
         let Again { pack, lost } = again;
         for (file, reason) in lost {
-            let text = format!(
-                "receivers that were late or demoted, or had other files, do not get all: {reason}"
-            );
+            let text = format!("receivers that still lack a part of it do not get it: {reason}");
             (self.tell)(SendEvent::Notice { text });
             self.lost_files.insert(file, reason);
         }
@@ -449,13 +447,13 @@ impl SenderSession<'_> {
         (self.tell)(event);
     }
 
-    /// The failures of files that only receivers lack which were late or demoted, and of the copies
-    /// of these files.
+    /// The failures of files that could not be read again for the receivers that still lacked a
+    /// part of them, and of the copies of these files. The other receivers have them.
     pub(super) fn failed_late(&self) -> Vec<FileFailure> {
         let late = self.lost_files.iter();
         let late = late.filter(|(file, _)| !self.failed_files.contains(file));
         late.flat_map(|(file, reason)| {
-            let lack = "receivers that were late or demoted do not have it";
+            let lack = "receivers that still lacked a part of it do not have it";
             self.failures(*file, &format!("{reason}; {lack}"))
         })
         .collect()
