@@ -2,28 +2,24 @@
 //! judge who is left behind, not times.
 
 use crate::common::Scratch;
-use crate::net::{Cluster, Transfer};
+use crate::net::{Cluster, Transfer, told_unicast};
 
 const MB: usize = 1_000_000;
 /// The host with the slow link.
 const SLOW: &str = "h4";
 
 /// A cluster whose receivers have the same rate, but for one with a tenth of it.
-fn one_at_a_tenth_of(receivers: usize) -> Option<Cluster> {
+fn one_at_a_tenth(receivers: usize) -> Option<Cluster> {
     let cluster = Cluster::up(receivers, &["--rate", "200mbit"])?;
     cluster.run(&["rate", "20mbit", "--host", SLOW]);
     Some(cluster)
-}
-
-fn one_at_a_tenth() -> Option<Cluster> {
-    one_at_a_tenth_of(5)
 }
 
 /// A receiver with a tenth of the others' speed is not taken for one that multicast does not reach:
 /// the queue of its link is long, but all of it arrives.
 #[test]
 fn one_at_a_tenth_is_reached_by_multicast() {
-    let Some(cluster) = one_at_a_tenth_of(3) else {
+    let Some(cluster) = one_at_a_tenth(3) else {
         return;
     };
     let dir = Scratch::new();
@@ -37,8 +33,7 @@ fn one_at_a_tenth_is_reached_by_multicast() {
             cluster.start(host, &args)
         });
         let sent = send.end().expect(0);
-        let unreached = sent.all("path").filter(|e| e["reach"] == "unicast");
-        assert_eq!(unreached.count(), 0, "{sent:#?}");
+        assert_eq!(told_unicast(&sent), [""; 0]);
         recv.into_iter().for_each(|run| _ = run.end().expect(0));
     }
 }
@@ -47,7 +42,7 @@ fn one_at_a_tenth_is_reached_by_multicast() {
 /// the patience is over, and has the file in the end. Nobody else is.
 #[test]
 fn one_at_a_tenth_is_demoted_and_has_all_in_the_end() {
-    let Some(cluster) = one_at_a_tenth() else {
+    let Some(cluster) = one_at_a_tenth(5) else {
         return;
     };
     let done = Transfer::start(&cluster, 5, 30 * MB, &["--slow", "demote"]).end(&[]);
@@ -68,7 +63,7 @@ fn one_at_a_tenth_is_demoted_and_has_all_in_the_end() {
 /// are far ahead soon.
 #[test]
 fn one_at_a_tenth_of_a_fixed_rate_is_demoted() {
-    let Some(cluster) = one_at_a_tenth() else {
+    let Some(cluster) = one_at_a_tenth(5) else {
         return;
     };
     let options = ["--slow", "demote", "--rate", "180Mbit"];
@@ -84,7 +79,7 @@ fn one_at_a_tenth_of_a_fixed_rate_is_demoted() {
 /// A receiver that gets on all the time, and would take a minute more than the others, is given up.
 #[test]
 fn one_that_trickles_is_given_up() {
-    let Some(cluster) = one_at_a_tenth() else {
+    let Some(cluster) = one_at_a_tenth(5) else {
         return;
     };
     let rate = ["rate", "500kbit", "--host", SLOW, "--queue", "32kb"];
@@ -100,7 +95,7 @@ fn one_that_trickles_is_given_up() {
 /// The rule for one receiver by its name: it is dropped, and the rule for the others is another.
 #[test]
 fn one_at_a_tenth_is_dropped_by_name() {
-    let Some(cluster) = one_at_a_tenth() else {
+    let Some(cluster) = one_at_a_tenth(5) else {
         return;
     };
     let by_name = format!("{SLOW}=drop");

@@ -161,24 +161,35 @@ fn who_is_sent_little_is_not_slow_although_nothing_is_placed() {
     assert!((80..100).contains(&sent), "{sent}");
 }
 
-/// The sender judges a receiver by what it has placed: a receiver can make up the other numbers.
-#[test]
-fn who_counts_up_without_placing_is_slow() {
-    let mut n = node(0, 0, Scheme::auto());
-    add(&mut n, 1);
-    bcast(&mut n, 1, 1_000 * u64::from(PAYLOAD));
-    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+/// Which receivers the sender reports as slow within 90 s, and in which second. The first receiver
+/// has all that was sent; `second` is what the second one says in each millisecond.
+fn found_slow(n: &mut Node, second: impl Fn(&mut Node, u64)) -> Vec<(u64, NodeId)> {
+    add(n, 1);
+    bcast(n, 1, 1_000 * u64::from(PAYLOAD));
     let mut slow = Vec::new();
     for ms in 1..90_000 {
-        say(&mut n, 1, at(ms), 100, 100);
-        // The second receiver reports that it knows of ever more packets and receives ever more.
-        say(&mut n, 2, at(ms), 0, (ms as u32 / 300).min(100));
-        for (output, _) in drain(&mut n, at(ms)) {
+        let now = Time::ZERO + Duration::from_millis(ms);
+        say(n, 1, now, 100, 100);
+        second(n, ms);
+        for (output, _) in drain(n, now) {
             if let Output::Event(Event::Slow { node, .. }) = output {
                 slow.push((ms / 1_000, node));
             }
         }
     }
+    slow
+}
+
+/// The sender judges a receiver by the packets that it has: a receiver can make up other numbers
+/// without end.
+#[test]
+fn who_counts_up_without_placing_is_slow() {
+    let mut n = node(0, 0, Scheme::auto());
+    let at = |ms| Time::ZERO + Duration::from_millis(ms);
+    // The second receiver reports that it knows of ever more packets and receives ever more.
+    let slow = found_slow(&mut n, |n, ms| {
+        say(n, 2, at(ms), 0, (ms as u32 / 300).min(100));
+    });
     assert_eq!(slow, [(60, NodeId(2))]);
     // The first receiver has waited as long as the sender. It is not slow when it is the last
     // receiver.
@@ -195,23 +206,13 @@ fn who_counts_up_without_placing_is_slow() {
 /// A receiver that lacks much fills many gaps before its first one, and gets on all the time.
 #[test]
 fn who_fills_later_gaps_is_not_slow() {
-    let mut n = node(0, 0, Scheme::auto());
-    add(&mut n, 1);
-    bcast(&mut n, 1, 1_000 * u64::from(PAYLOAD));
-    let at = |ms| Time::ZERO + Duration::from_millis(ms);
-    let mut slow = Vec::new();
-    for ms in 1..90_000 {
-        say(&mut n, 1, at(ms), 100, 100);
-        // The second receiver fills one gap a second for 20 seconds, but not its first.
+    // The second receiver fills one gap a second for 20 seconds, but not its first.
+    let slow = found_slow(&mut node(0, 0, Scheme::auto()), |n, ms| {
         let has = (ms as u32 / 1_000).min(20);
         let gaps = [(Seq(0), 1), (Seq(1 + has), 99 - has)];
-        tell_gaps(&mut n, 2, at(ms), (0, 100, 100), &gaps);
-        for (output, _) in drain(&mut n, at(ms)) {
-            if let Output::Event(Event::Slow { node, .. }) = output {
-                slow.push((ms / 1_000, node));
-            }
-        }
-    }
+        let now = Time::ZERO + Duration::from_millis(ms);
+        tell_gaps(n, 2, now, (0, 100, 100), &gaps);
+    });
     assert_eq!(slow, [(80, NodeId(2))]);
 }
 

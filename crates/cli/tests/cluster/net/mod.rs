@@ -325,10 +325,15 @@ impl Done {
 
     /// The hosts that events named as reached by unicast during the transfer, sorted.
     pub fn told_unicast(&self) -> Vec<&str> {
-        let paths = self.sent.all("path").filter(|e| e["reach"] == "unicast");
-        let mut hosts: Vec<&str> = paths.map(|e| e["receiver"].as_str().unwrap()).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        hosts
+        told_unicast(&self.sent)
     }
+}
+
+/// The hosts that a sender's events named as reached by unicast during the transfer, sorted.
+pub fn told_unicast(sent: &End) -> Vec<&str> {
+    let paths = sent.all("path").filter(|e| e["reach"] == "unicast");
+    let mut hosts: Vec<&str> = paths.map(|e| e["receiver"].as_str().unwrap()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    hosts
 }
