@@ -175,14 +175,24 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
     summary
 }
 
-/// The rate at which files of `len` bytes came of which `present` bytes were present, in brackets;
-/// empty if all of them were.
-pub fn rate(len: u64, present: u64, seconds: f64) -> String {
-    let came = len.saturating_sub(present);
-    match (present, came) {
+/// The rate at which files of `len` bytes came of which `before` bytes were there before, in
+/// brackets; empty if all of them were.
+pub fn rate(len: u64, before: u64, seconds: f64) -> String {
+    let came = len.saturating_sub(before);
+    match (before, came) {
         (1.., 0) => String::new(),
         _ => format!(" ({})", units::bits(came as f64 / seconds.max(1e-9))),
     }
+}
+
+/// What was at a receiver before the transfer: bytes of files that were present, and bytes that an
+/// earlier run had kept.
+pub fn before(present: u64, kept: u64) -> String {
+    let parts = [(present, "present"), (kept, "kept from an earlier run")];
+    let parts = parts.iter().filter(|(bytes, _)| *bytes > 0);
+    parts
+        .map(|(bytes, what)| format!("; {} {what}", units::bytes(*bytes)))
+        .collect()
 }
 
 fn describe(report: &SendReport, hosts: &[Host]) -> String {
@@ -237,21 +247,17 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
             len => format!(" ({:.3} x)", t.wire_bytes as f64 / len as f64),
         };
         let complete = report.receivers.iter().filter(|r| r.state.is_complete());
-        let all_present = complete.map(|r| r.statistics.present_bytes);
         // What came is counted at the receiver that got most.
-        let present = all_present.min().unwrap_or(0);
-        let was_present = match present {
-            0 => String::new(),
-            some => format!(", {} present", units::bytes(some)),
-        };
+        let most = complete.min_by_key(|r| r.statistics.bytes_before());
+        let (has, counts) = most.map(|r| (r.placed, r.statistics)).unwrap_or_default();
         text.push_str(&format!(
-            "{} to {} of {}{refused} in {:.2} s{}{was_present}; sent {} on the wire{multiple}, {} \
-             repairs\n",
-            units::bytes(len),
+            "{} to {} of {}{refused} in {:.2} s{}{}; sent {} on the wire{multiple}, {} repairs\n",
+            units::bytes(has),
             report.complete(),
             expected(report, hosts),
             report.seconds,
-            rate(len, present, report.seconds),
+            rate(has, counts.bytes_before(), report.seconds),
+            before(counts.present_bytes, counts.kept_bytes),
             units::bytes(t.wire_bytes),
             t.repairs_multicast + t.repairs_unicast,
         ));

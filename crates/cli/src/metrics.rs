@@ -298,7 +298,7 @@ impl FollowMetrics {
         };
         let counts = &report.statistics;
         self.received_entries.inc_by(entries as u64);
-        let came = report.len.saturating_sub(counts.present_bytes);
+        let came = report.len.saturating_sub(counts.bytes_before());
         self.received_bytes.inc_by(came);
         self.packets.inc_by(counts.received);
         self.duplicates.inc_by(counts.duplicates);

@@ -17,7 +17,7 @@ use fabricast::transfer::{self, RecvEvent, State};
 use fabricast_console::units;
 
 use crate::args;
-use crate::conclusion::rate;
+use crate::conclusion::{before, rate};
 use crate::launched::Launched;
 use crate::output::{Output, reads_terminal};
 use crate::sending::{length, net_options};
@@ -66,16 +66,16 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             }
             let present = report.statistics.present_bytes;
             let how = match report.state {
-                State::Received => "received".to_owned(),
-                _ if present == 0 => "verified".to_owned(),
-                _ => format!("verified; {} present", units::bytes(present)),
+                State::Received => "received",
+                _ => "verified",
             };
+            let before = before(present, report.statistics.kept_bytes);
             let what = goes_to(&report.path);
             out.say(&format!(
-                "{what}: {} in {:.2} s{}, {how}",
+                "{what}: {} in {:.2} s{}, {how}{before}",
                 units::bytes(report.len),
                 report.seconds,
-                rate(report.len, present, report.seconds),
+                rate(report.len, report.statistics.bytes_before(), report.seconds),
             ));
             if report.special > 0 {
                 out.say(&format!(

@@ -505,6 +505,8 @@ fn a_source_that_changes_fails_alone() {
     let reason = sent.one("file_failed")["reason"].as_str().unwrap();
     assert!(reason.contains("became longer"), "{reason}");
     assert_eq!(sent.result("r")["state"], "verified");
+    assert_eq!(sent.result("r")["placed"], 4_000_001);
+    assert_eq!(done.one("done")["len"], 4_000_001);
 }
 
 /// A file that changes while an answer is read fails by name, and a receiver that has proven it

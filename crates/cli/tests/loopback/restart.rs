@@ -49,7 +49,9 @@ fn one_that_was_killed_goes_on_with_another_sender() {
         let len = end.one("done")["len"].as_u64().unwrap();
         let all = before + received(&end, &sent);
         assert!(all <= len * 11 / 10, "{percent} %: {all} of {len}");
-        assert!(end.one("resumed")["bytes"].as_u64() > Some(0));
+        let kept = &end.one("resumed")["bytes"];
+        assert!(kept.as_u64() > Some(0));
+        assert_eq!(&sent.result("r")["tally"]["kept_bytes"], kept);
         check(&top, &dest);
     }
 }

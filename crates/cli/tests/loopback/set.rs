@@ -193,6 +193,8 @@ fn a_file_that_cannot_be_read_fails_alone() {
         let end = run.end().expect(10);
         let failed = &end.one("done")["failed"];
         assert_eq!(failed.as_array().unwrap().len(), 2, "{failed}");
+        assert_eq!(end.one("done")["len"], 400_000);
+        assert_eq!(sent.result(&format!("r{i}"))["placed"], 400_000);
         let to = dir.path(&format!("to{i}/top"));
         let mut names: Vec<_> = std::fs::read_dir(&to)
             .unwrap()
@@ -220,12 +222,16 @@ fn the_copies_of_a_file_that_cannot_be_read_fail_with_it() {
         std::fs::rename(&file, dir.path("away")).unwrap();
         let run = recv(&address, "r0", &dir.path(&format!("to{count}")), &[]);
         let sent = sender.end().expect(10);
-        for told in [
-            &sent.one("summary")["failed"],
-            &run.end().expect(10).one("done")["failed"],
-        ] {
+        let done = run.end().expect(10).one("done").clone();
+        for told in [&sent.one("summary")["failed"], &done["failed"]] {
             assert_eq!(told.as_array().unwrap().len(), count, "{told}");
         }
+        // The length of a set does not count copies.
+        let here = 100 + 200_000 * (2 - count);
+        assert_eq!(
+            (&done["len"], &sent.result("r0")["placed"]),
+            (&json!(here), &json!(here))
+        );
         std::fs::rename(dir.path("away"), &file).unwrap();
     }
 }

@@ -326,6 +326,16 @@ pub struct ReceiverStatistics {
     /// Bytes of files that were present at the receiver, and were not sent to it.
     #[serde(default)]
     pub present_bytes: u64,
+    /// Bytes of packs that an earlier run of the receiver had kept.
+    #[serde(default)]
+    pub kept_bytes: u64,
+}
+
+impl ReceiverStatistics {
+    /// Bytes that were at the receiver before the transfer.
+    pub fn bytes_before(&self) -> u64 {
+        self.present_bytes.saturating_add(self.kept_bytes)
+    }
 }
 
 /// A receiver that serves, as the sender tells it to a late receiver.

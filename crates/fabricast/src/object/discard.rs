@@ -64,7 +64,7 @@ impl Discard {
     }
 
     /// Bytes of all files that have come.
-    pub fn whole_len(&self) -> u64 {
+    pub fn len_here(&self) -> u64 {
         self.arrived.iter().sum()
     }
 
@@ -119,7 +119,7 @@ mod tests {
             discard.take(std::slice::from_ref(piece)).unwrap();
         }
         discard.finish().unwrap();
-        assert_eq!(discard.whole_len(), 9_000_010);
+        assert_eq!(discard.len_here(), 9_000_010);
     }
 
     #[test]

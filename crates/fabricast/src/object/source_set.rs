@@ -6,6 +6,7 @@
 
 mod identical;
 mod listing;
+mod source_file;
 mod version;
 
 use std::collections::BTreeSet;
@@ -13,12 +14,12 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{self as sys, Access, OFlags, SeekFrom};
+use rustix::fs::{self as sys, Access, OFlags};
 use rustix::io::Errno;
 
 use super::manifest::{Attributes, Entry, Kind, Manifest, TOP};
@@ -29,6 +30,7 @@ use crate::text::shown;
 
 pub use listing::Selection;
 use listing::{Listing, Looking, special};
+pub use source_file::SourceFile;
 pub use version::Version;
 use version::compare;
 
@@ -265,6 +267,12 @@ impl SourceSet {
         }
     }
 
+    /// Bytes of all files but these. `None`: a stream that has not ended.
+    pub fn len_without(&self, failed: &BTreeSet<u32>) -> Option<u64> {
+        let unsent: u64 = failed.iter().map(|file| self.file_len(*file)).sum();
+        self.known_len().map(|len| len.saturating_sub(unsent))
+    }
+
     /// Whether this process may not read a directory, so that what it holds is not in the set.
     pub(super) fn is_closed(&self, directory: u32) -> bool {
         self.closed.contains(&directory)
@@ -467,55 +475,6 @@ fn top_name(source: &Path, tell: &mut dyn FnMut(String)) -> io::Result<String> {
             "file".to_owned()
         }),
     })
-}
-
-/// A file that is read.
-pub struct SourceFile {
-    file: File,
-    /// Whether it takes less space than it has bytes.
-    has_holes: bool,
-    path: PathBuf,
-    version: Version,
-}
-
-impl SourceFile {
-    /// What begins at `offset`, before the end of the file: whether it is a hole, and its length in
-    /// bytes. A file system that knows no holes has none.
-    pub fn extent(&self, offset: u64) -> (bool, u64) {
-        let rest = self.version.len - offset;
-        if !self.has_holes {
-            return (false, rest);
-        }
-        let seek = |from| rustix::fs::seek(&self.file, from);
-        match seek(SeekFrom::Data(offset)) {
-            Ok(data) if data > offset => (true, (data - offset).min(rest)),
-            Err(Errno::NXIO) => (true, rest),
-            Ok(_) => match seek(SeekFrom::Hole(offset)) {
-                Ok(hole) if hole > offset => (false, (hole - offset).min(rest)),
-                _ => (false, rest),
-            },
-            Err(_) => (false, rest),
-        }
-    }
-
-    /// Reads bytes, which must be those of the file as it was listed.
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), String> {
-        self.file.read_exact_at(into, offset).map_err(|e| {
-            let path = shown(&self.path);
-            if e.kind() == io::ErrorKind::UnexpectedEof {
-                let len = self.version.len;
-                format!("{path} became shorter while it was being sent ({len} bytes at the start)")
-            } else {
-                format!("reading {path} at byte {offset}: {e}")
-            }
-        })?;
-        self.check_version()
-    }
-
-    /// Checks that the file is as it was when it was listed; the error says what changed.
-    pub fn check_version(&self) -> Result<(), String> {
-        compare(&self.path, sys::fstat(&self.file), &self.version)
-    }
 }
 
 #[cfg(test)]

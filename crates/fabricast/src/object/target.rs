@@ -154,13 +154,13 @@ impl Target {
         }
     }
 
-    /// Bytes of all files, once they are there.
-    pub fn whole_len(&self) -> u64 {
+    /// Bytes of the files that are here, once the set is complete. Files that failed do not count.
+    pub fn len_here(&self) -> u64 {
         match self {
-            Target::Tree(tree) => tree.whole_len(),
+            Target::Tree(tree) => tree.len_here(),
             Target::Stream(stream) => stream.written(),
             Target::DryRun(_) => 0,
-            Target::Discard(discard) => discard.whole_len(),
+            Target::Discard(discard) => discard.len_here(),
         }
     }
 

@@ -527,7 +527,7 @@ pub struct RecvReport {
     /// [`State::Verified`]; [`State::Received`] if the file has gone to a stream;
     /// [`State::Refused`] after a dry run; [`State::Failed`] if files were changed here.
     pub state: State,
-    /// Length of the file in bytes.
+    /// Bytes of the files that are here as the sender has them.
     pub len: u64,
     /// BLAKE3 of the hashes of all packs, in hexadecimal.
     pub root: String,

@@ -399,9 +399,15 @@ impl Tree {
     }
 
     /// Bytes of all files together. Those of a stream are known at its end.
-    pub fn whole_len(&self) -> u64 {
+    fn whole_len(&self) -> u64 {
         let len = self.manifest.known_len();
         len.or(self.stream_len).unwrap_or_default()
+    }
+
+    /// Bytes of the files that have not failed.
+    pub fn len_here(&self) -> u64 {
+        let failed = self.failed.iter().map(|file| self.len(*file));
+        self.whole_len().saturating_sub(failed.sum())
     }
 
     /// Whether what is in an entry's place may be replaced.

@@ -340,6 +340,7 @@ impl Session<'_> {
             dropped: self.files.counters().dropped_by_kernel,
             peer_bytes: 0,    // receivers do not know each other
             present_bytes: 0, // files are not compared
+            kept_bytes: 0,    // a restart goes on with nothing
         }
     }
 

@@ -476,6 +476,7 @@ impl<'a> ReceiverSession<'a> {
         (self.failed, self.changed) = (finished.failed, finished.changed);
         self.leaves_surplus = finished.leaves_surplus;
         self.statistics.present_bytes = finished.present;
+        self.statistics.kept_bytes = self.kept.bytes;
         self.len = Some(finished.len);
         (self.deleted, self.special) = (finished.deleted, finished.special);
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);

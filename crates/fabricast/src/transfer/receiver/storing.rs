@@ -122,7 +122,7 @@ pub struct Finished {
     pub leaves_surplus: bool,
     /// Bytes of files that remain.
     pub present: u64,
-    /// Bytes of all files.
+    /// Bytes of the files that are here. Files that failed do not count.
     pub len: u64,
     /// Number of entries that were deleted.
     pub deleted: u64,
@@ -446,7 +446,7 @@ impl Work {
                     changed: self.target.changed(),
                     leaves_surplus: self.target.leaves_surplus(),
                     present: self.target.present(),
-                    len: self.target.whole_len(),
+                    len: self.target.len_here(),
                     deleted: self.target.deleted(),
                     special: self.target.special(),
                 };

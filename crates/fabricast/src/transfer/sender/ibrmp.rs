@@ -383,9 +383,14 @@ impl<'a> IbrmpSender<'a> {
         if state == State::Verified {
             self.last = seconds;
         }
+        let sent = self.set.len_without(&self.failed_files);
         let member = &mut self.admission.members[at];
         member.placed = match state {
-            State::Verified => self.files.offered(member.peer),
+            // Of a file that failed a part has been offered.
+            State::Verified => self
+                .files
+                .offered(member.peer)
+                .min(sent.unwrap_or(u64::MAX)),
             _ => self.files.placed(member.peer),
         };
         member.stage = Stage::Over {

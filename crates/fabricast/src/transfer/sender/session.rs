@@ -540,7 +540,8 @@ impl<'a> SenderSession<'a> {
         let member = &mut self.admission.members[at];
         if state.is_complete() {
             self.last = seconds;
-            member.placed = self.set.known_len().unwrap_or(member.placed);
+            let sent = self.set.len_without(&self.failed_files);
+            member.placed = sent.unwrap_or(member.placed);
         }
         self.offers.remove(member.peer);
         member.stage = Stage::Over {
