@@ -1,5 +1,6 @@
 //! The end of a transfer, for `send` and `copy`: the table, the summary, the exit code.
 
+use fabricast::bootstrap::message::ReceiverStatistics;
 use fabricast::error::exit;
 use fabricast::text::escaped;
 use fabricast::transfer::{Part, SendFailure, SendReport, State};
@@ -175,8 +176,8 @@ fn summary(report: &SendReport, hosts: &[Host], code: u8) -> Value {
     summary
 }
 
-/// The rate at which files of `len` bytes came of which `before` bytes were there before, in
-/// brackets; empty if all of them were.
+/// The rate at which a receiver got files of `len` bytes, in brackets. The `before` bytes that it
+/// had before do not count; empty if it had all of them.
 pub fn rate(len: u64, before: u64, seconds: f64) -> String {
     let came = len.saturating_sub(before);
     match (before, came) {
@@ -185,10 +186,13 @@ pub fn rate(len: u64, before: u64, seconds: f64) -> String {
     }
 }
 
-/// What was at a receiver before the transfer: bytes of files that were present, and bytes that an
-/// earlier run had kept.
-pub fn before(present: u64, kept: u64) -> String {
-    let parts = [(present, "present"), (kept, "kept from an earlier run")];
+/// What a receiver had before the transfer: bytes of files that were present, and bytes that an
+/// earlier run had kept. Empty if it had nothing.
+pub fn before(counts: &ReceiverStatistics) -> String {
+    let parts = [
+        (counts.present_bytes, "present"),
+        (counts.kept_bytes, "kept from an earlier run"),
+    ];
     let parts = parts.iter().filter(|(bytes, _)| *bytes > 0);
     parts
         .map(|(bytes, what)| format!("; {} {what}", units::bytes(*bytes)))
@@ -257,7 +261,7 @@ fn describe(report: &SendReport, hosts: &[Host]) -> String {
             expected(report, hosts),
             report.seconds,
             rate(has, counts.bytes_before(), report.seconds),
-            before(counts.present_bytes, counts.kept_bytes),
+            before(&counts),
             units::bytes(t.wire_bytes),
             t.repairs_multicast + t.repairs_unicast,
         ));

@@ -64,18 +64,18 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             if args.dry_run {
                 return out.code(exit::OK);
             }
-            let present = report.statistics.present_bytes;
+            let counts = &report.statistics;
             let how = match report.state {
                 State::Received => "received",
                 _ => "verified",
             };
-            let before = before(present, report.statistics.kept_bytes);
             let what = goes_to(&report.path);
             out.say(&format!(
-                "{what}: {} in {:.2} s{}, {how}{before}",
+                "{what}: {} in {:.2} s{}, {how}{}",
                 units::bytes(report.len),
                 report.seconds,
-                rate(report.len, report.statistics.bytes_before(), report.seconds),
+                rate(report.len, counts.bytes_before(), report.seconds),
+                before(counts),
             ));
             if report.special > 0 {
                 out.say(&format!(
