@@ -65,7 +65,9 @@ pub fn conclude(out: &mut Output, result: Result<SendReport, SendFailure>, hosts
             exit::OK => out.complain(&format!(
                 "all required receivers have the files; {failed} of {all} receivers do not"
             )),
-            _ => out.complain(&format!("{failed} of {all} receivers do not have the file")),
+            _ => out.complain(&format!(
+                "{failed} of {all} receivers do not have all of it"
+            )),
         }
     }
     out.code(code)

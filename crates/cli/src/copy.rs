@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use fabricast::bootstrap::PreSharedKey;
 use fabricast::config::{SendOptions, StartRule};
 use fabricast::error::Error;
+use fabricast::text::spoken;
 use fabricast::transfer::{self, SendEvent, SendFailure, SendReport, State};
 
 use self::hosts::Target;
@@ -140,10 +141,13 @@ impl<'a> Copy<'a> {
                 has_started.store(true, Ordering::Relaxed);
             }
             if let SendEvent::Listening { address, .. } = event {
-                let hosts = self.target.hosts.len();
-                let wait = self.args.start_timeout;
+                let hosts = match self.target.hosts.len() {
+                    1 => "1 host".into(),
+                    n => format!("{n} hosts"),
+                };
+                let wait = spoken(self.args.start_timeout);
                 out.say(&format!(
-                    "Starting the receivers on {hosts} hosts; waiting for them at most {wait:?}"
+                    "Starting the receivers on {hosts}; waiting for them at most {wait}"
                 ));
                 began = Instant::now();
                 let address = sending::address(address, &how.net.interface);

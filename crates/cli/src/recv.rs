@@ -334,7 +334,8 @@ fn say(out: &mut Output, event: &RecvEvent) {
             out.say("Too slow for the others: the rest comes when they have everything");
         }
         RecvEvent::Joined { packs, lacking } => out.say(&format!(
-            "Joined the transfer, which runs already; {lacking} of {packs} packs come again"
+            "Joined the transfer, which runs already; what was sent before follows ({lacking} of \
+             {packs} packs)"
         )),
         // Everything is here, and is being stored.
         RecvEvent::Progress { placed, len, .. } if Some(*placed) == *len => {}

@@ -145,6 +145,7 @@ pub mod error;
 pub mod feed;
 pub mod ibrmp;
 pub mod interface;
+mod job_thread;
 #[cfg(feature = "log")]
 pub mod log;
 mod net;

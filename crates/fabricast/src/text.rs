@@ -112,7 +112,7 @@ pub fn bytes(n: u64) -> String {
 }
 
 /// A duration for people: `350 ms`, `12 s`, `3 min`.
-pub(crate) fn spoken(d: Duration) -> String {
+pub fn spoken(d: Duration) -> String {
     if d < Duration::from_secs(1) {
         format!("{} ms", d.as_millis())
     } else if d < Duration::from_secs(120) {

@@ -214,7 +214,7 @@ fn a_file_and_a_directory() {
             })
             .unwrap();
             let waker = Waker::new().unwrap();
-            let packer = Packer::start(Arc::new(set), waker.clone());
+            let packer = Packer::start(Arc::new(set), waker.clone()).unwrap();
             let announce = |what: Option<Announced>| {
                 tell.iter().for_each(|to| to.send(what.clone()).unwrap());
             };

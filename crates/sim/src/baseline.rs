@@ -16,6 +16,7 @@ use fabricast::collective::{
     AHEAD, Action, Algorithm, Buffer, Cover, Executor, Part, Peer, Schedule, Segments, Step,
 };
 use fabricast::proto::Event;
+use rangemap::RangeSet;
 
 use crate::object::{Disk, PatternObject, Place, Progress, World};
 use crate::transport::HostDriver;
@@ -217,9 +218,9 @@ impl Buffer for PatternBuffer {
     }
 }
 
-/// Bytes that are here, as disjoint ranges: start to end.
+/// Bytes that are here.
 #[derive(Debug, Default)]
-struct Covered(BTreeMap<u64, u64>);
+struct Covered(RangeSet<u64>);
 
 impl Covered {
     fn from(offset: u64, len: u64) -> Covered {
@@ -229,20 +230,14 @@ impl Covered {
     }
 
     fn covers(&self, offset: u64, len: u64) -> bool {
-        let before = self.0.range(..=offset).next_back();
-        len == 0 || before.is_some_and(|(_, &end)| offset + len <= end)
+        let here = self.0.get(&offset);
+        len == 0 || here.is_some_and(|here| offset + len <= here.end)
     }
 
     fn add(&mut self, offset: u64, len: u64) {
-        let (mut start, mut end) = (offset, offset + len);
-        while let Some((&s, &e)) = self.0.range(..=end).next_back() {
-            if e < start {
-                break;
-            }
-            (start, end) = (start.min(s), end.max(e));
-            self.0.remove(&s);
+        if len > 0 {
+            self.0.insert(offset..offset + len);
         }
-        self.0.insert(start, end);
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Command;
 
 use crate::common::control::{Peer, able};
 use crate::common::place::Loopback;
-use crate::common::tree::{described, recv, send, tree};
+use crate::common::tree::{described, recv, send, send_by, tree};
 use crate::common::{self, AT_ONCE, Flush, Run, SIZE, Scratch, receiver, same, steady};
 use rustix::process::Signal;
 use serde_json::json;
@@ -89,6 +90,45 @@ fn what_several_lack_is_sent_once() {
     // The set and about half of it again, not three times.
     let bytes = sent.one("summary")["traffic"]["wire_bytes"].as_u64();
     assert!(bytes.unwrap() < 2 * SIZE as u64, "{sent:#?}");
+}
+
+/// The system may give a sender no more threads. Then it can send nothing again, and the receivers
+/// that lack nothing lose nothing.
+#[test]
+fn without_more_threads_a_late_receiver_fails_alone() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can start a user that has no more threads");
+        return;
+    }
+    let dir = Scratch::new();
+    let source = dir.file("source", SIZE);
+    // Threads are counted by user, and no limit binds root.
+    let as_another_user = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=57123", "--regid=57123", "--clear-groups"]);
+        command
+    };
+    let program = dir.path("fabricast");
+    std::fs::copy(common::FABRICAST, &program).unwrap();
+    let mut command = as_another_user();
+    command.arg(program);
+    let (mut sender, address) = send_by(command, &[&source], &["--rate", "8MB/s"]);
+    let first = receiver(&address, "first", &dir.path("first"), &[]);
+    sender.until_share_of("fastest", 30);
+    let pid = sender.pid().as_raw_nonzero().to_string();
+    let limited = as_another_user()
+        .args(["prlimit", "--nproc=1", "--pid", &pid])
+        .status();
+    assert!(limited.unwrap().success());
+    let late = receiver(&address, "late", &dir.path("late"), &[]);
+    first.end().expect(0);
+    same(&source, &dir.path("first"));
+    late.end().expect(9);
+    assert!(!dir.path("late").exists());
+    let sent = sender.end().expect(4);
+    let why = &sent.result("late")["reason"];
+    let why = why.as_str().unwrap();
+    assert!(why.contains("starting the thread"), "{why}");
 }
 
 /// Files that have changed before they are sent again fail by name for the receivers that lack

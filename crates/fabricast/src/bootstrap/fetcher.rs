@@ -8,8 +8,6 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +18,8 @@ use super::message::{Need, ToReceiver, ToSender};
 use super::psk::Ticket;
 use super::throttle::Throttle;
 use super::{UNREACHABLE, tune};
+use crate::error::Error;
+use crate::job_thread::{Desk, JobThread};
 use crate::object::pack::{Header, Pack};
 use crate::object::{BLOCK, PackRecord, blocks};
 use crate::waker::Waker;
@@ -57,73 +57,55 @@ pub enum Fetched {
 
 /// A connection to a receiver that serves. Dropping it ends the thread: at once, or as soon as a
 /// connection that is being made is there or has failed. It has nothing that anybody waits for.
-pub struct Fetcher {
-    jobs: Sender<(u32, PackRecord)>,
-    fetched: Receiver<Fetched>,
-    is_over: Arc<AtomicBool>,
-}
+pub struct Fetcher(JobThread<Request, Fetched>);
+
+/// The number of a pack, and what was announced of it.
+type Request = (u32, PackRecord);
 
 impl Fetcher {
     /// Connects to the receiver at this address, and shows it the ticket, on a thread of its own.
     /// Fetches what is requested as `throttle` lets it. Wakes `waker` after each request.
+    ///
+    /// # Errors
+    /// The system gives no thread.
     pub fn start(
         address: SocketAddr,
         ticket: Ticket,
         throttle: Arc<Throttle>,
         waker: Waker,
-    ) -> io::Result<Fetcher> {
-        let (jobs, to_do) = channel();
-        let (tell, fetched) = channel();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        thread::Builder::new()
-            .name("fabricast-fetch".into())
-            .spawn(move || {
-                let mut line = Line::connect(address, ticket, &throttle, &over);
-                for (number, record) in to_do {
-                    let fetched = match &mut line {
-                        Ok(line) => line.fetch(number, &record),
-                        Err(why) => Err(std::mem::take(why)),
-                    };
-                    let fetched = match fetched {
-                        Ok(Some((pack, header))) => Fetched::Pack(pack, header),
-                        Ok(None) => Fetched::Lacks,
-                        Err(why) => Fetched::Gone(why),
-                    };
-                    let is_last = matches!(fetched, Fetched::Gone(_));
-                    let _ = tell.send(fetched);
-                    waker.wake();
-                    if is_last {
-                        return;
-                    }
+    ) -> Result<Fetcher, Error> {
+        let body = move |desk: &Desk<Request, Fetched>| {
+            let is_over = || desk.is_over();
+            let mut line = Line::connect(address, ticket, &throttle, &is_over);
+            while let Some((number, record)) = desk.next() {
+                let fetched = match &mut line {
+                    Ok(line) => line.fetch(number, &record),
+                    Err(why) => Err(std::mem::take(why)),
+                };
+                let fetched = match fetched {
+                    Ok(Some((pack, header))) => Fetched::Pack(pack, header),
+                    Ok(None) => Fetched::Lacks,
+                    Err(why) => Fetched::Gone(why),
+                };
+                let is_last = matches!(fetched, Fetched::Gone(_));
+                desk.tell(fetched);
+                if is_last {
+                    return;
                 }
-            })?;
-        Ok(Fetcher {
-            jobs,
-            fetched,
-            is_over,
-        })
+            }
+        };
+        JobThread::start("fabricast-fetch", waker, body).map(Fetcher)
     }
 
     /// Requests the pack with this number and this record. The answer comes by [`Fetcher::next`].
     pub fn request(&self, number: u32, record: PackRecord) {
-        // The thread has ended only after it has said so.
-        let _ = self.jobs.send((number, record));
+        self.0.give((number, record));
     }
 
     /// The answer to the oldest request, if it has come; does not block.
     pub fn next(&self) -> Option<Fetched> {
-        match self.fetched.try_recv() {
-            Ok(fetched) => Some(fetched),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Fetched::Gone("its thread has ended".into())),
-        }
-    }
-}
-
-impl Drop for Fetcher {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        let gone = |error: Error| Some(Fetched::Gone(error.to_string()));
+        self.0.next().unwrap_or_else(gone)
     }
 }
 
@@ -140,7 +122,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 struct Line<'a> {
     stream: TcpStream,
     throttle: &'a Throttle,
-    is_over: &'a AtomicBool,
+    is_over: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Line<'a> {
@@ -148,7 +130,7 @@ impl<'a> Line<'a> {
         address: SocketAddr,
         ticket: Ticket,
         throttle: &'a Throttle,
-        is_over: &'a AtomicBool,
+        is_over: &'a dyn Fn() -> bool,
     ) -> Result<Line<'a>, String> {
         let connected = connect(address).and_then(|stream| {
             tune(&stream, UNREACHABLE)?;
@@ -232,7 +214,7 @@ impl<'a> Line<'a> {
 
     /// Whether the thread is still wanted.
     fn check(&self) -> Result<(), String> {
-        match self.is_over.load(Ordering::Relaxed) {
+        match (self.is_over)() {
             true => Err("nobody waits for it".into()),
             false => Ok(()),
         }

@@ -290,7 +290,7 @@ impl FileReceiver {
         self.settle(now, control)?;
         self.repeat(now, control)?;
         let mut is_busy = count > 0;
-        while let Some((id, stored)) = self.storing.done() {
+        while let Some((id, stored)) = self.storing.done()? {
             is_busy = true;
             self.stored(id, stored, control)?;
         }

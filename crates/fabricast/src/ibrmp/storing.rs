@@ -1,15 +1,11 @@
 //! Proves and stores complete files, on a thread of its own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
-
 use fabricast_proto::ibrmp::FileId;
 
 use super::Fingerprint;
 use super::fingerprint::Sections;
 use crate::error::Error;
+use crate::job_thread::{Desk, JobThread};
 use crate::object::{FileMetadata, UnprovenFile};
 use crate::waker::Waker;
 
@@ -37,63 +33,34 @@ pub enum Stored {
 
 /// The protocol's end of the thread. Dropping it ends the thread after the present file, and waits
 /// for that.
-pub struct Storing {
-    jobs: Option<Sender<(FileId, Complete)>>,
-    done: Receiver<(FileId, Stored)>,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Storing(JobThread<(FileId, Complete), (FileId, Stored)>);
 
 impl Storing {
     /// Starts the thread, which wakes `waker` after each file.
+    ///
+    /// # Errors
+    /// The system gives no thread.
     pub fn start(waker: Waker) -> Result<Storing, Error> {
-        let (jobs, to_do) = channel();
-        let (tell, done) = channel();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        let thread = thread::Builder::new()
-            .name("fabricast-write".into())
-            .spawn(move || {
-                for (id, (file, told)) in to_do {
-                    if over.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let stored = store(file, told).unwrap_or_else(Stored::Failed);
-                    if tell.send((id, stored)).is_err() {
-                        return;
-                    }
-                    waker.wake();
-                }
-            })
-            .map_err(|e| Error::io("starting a thread", e))?;
-        Ok(Storing {
-            jobs: Some(jobs),
-            done,
-            is_over,
-            thread: Some(thread),
-        })
+        let body = |desk: &Desk<(FileId, Complete), _>| {
+            while let Some((id, (file, told))) = desk.next() {
+                desk.tell((id, store(file, told).unwrap_or_else(Stored::Failed)));
+            }
+        };
+        let thread = JobThread::start("fabricast-write", waker, body)?;
+        Ok(Storing(thread.awaited(true)))
     }
 
     /// Has a complete file proven, and stored.
     pub fn store(&self, id: FileId, file: UnprovenFile, told: Told) {
-        if let Some(jobs) = &self.jobs {
-            let _ = jobs.send((id, (file, told)));
-        }
+        self.0.give((id, (file, told)));
     }
 
     /// The next file that was handled, if there is one; does not block.
-    pub fn done(&self) -> Option<(FileId, Stored)> {
-        self.done.try_recv().ok()
-    }
-}
-
-impl Drop for Storing {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    ///
+    /// # Errors
+    /// The thread has panicked.
+    pub fn done(&self) -> Result<Option<(FileId, Stored)>, Error> {
+        self.0.next()
     }
 }
 

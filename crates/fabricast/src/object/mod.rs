@@ -247,7 +247,7 @@ pub(crate) mod testing {
         /// Starts to read a set.
         pub fn of(set: &Arc<SourceSet>) -> Packs {
             let waker = Waker::new().unwrap();
-            Packs(Packer::start(set.clone(), waker.clone()), waker)
+            Packs(Packer::start(set.clone(), waker.clone()).unwrap(), waker)
         }
 
         /// What the thread yields next.

@@ -7,12 +7,13 @@ mod stream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::thread;
 
 use super::EntryRanges;
 use super::manifest::Kind;
 use super::pack::{Content, Header, PACK_MAX, PIECE_MAX, PIECES_MAX, Pack, Piece};
 use super::source_set::{SourceFile, SourceSet};
+use crate::error::Error;
+use crate::job_thread;
 use crate::text::shown;
 use crate::waker::Waker;
 
@@ -54,64 +55,64 @@ pub struct Packer {
 
 impl Packer {
     /// Starts the thread; it wakes `waker` whenever it has a pack.
-    pub fn start(set: Arc<SourceSet>, waker: Waker) -> Packer {
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(set: Arc<SourceSet>, waker: Waker) -> Result<Packer, Error> {
         Packer::start_with(set, waker, None)
     }
 
     /// Like [`Packer::start`], but the thread waits after the pages of the manifest until
     /// [`Packer::compare`] says which files are compared.
-    pub fn start_comparing(set: Arc<SourceSet>, waker: Waker) -> Packer {
+    pub fn start_comparing(set: Arc<SourceSet>, waker: Waker) -> Result<Packer, Error> {
         let (compared, files) = channel();
-        let mut packer = Packer::start_with(set, waker, Some(files));
+        let mut packer = Packer::start_with(set, waker, Some(files))?;
         packer.compared = Some(compared);
-        packer
+        Ok(packer)
     }
 
     fn start_with(
         set: Arc<SourceSet>,
         waker: Waker,
         compared: Option<Receiver<EntryRanges>>,
-    ) -> Packer {
+    ) -> Result<Packer, Error> {
         let (tell, packs) = sync_channel(AHEAD);
         let (spare, given) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let waits = Arc::<AtomicBool>::default();
         let waiting = waits.clone();
-        thread::Builder::new()
-            .name("fabricast-read".into())
-            .spawn(move || {
-                let mut reading = Reading {
-                    set: &set,
-                    tell,
-                    waker,
-                    over: &over,
-                    waits: &waiting,
-                    compared: EntryRanges::default(),
-                    compares: false,
-                    pieces: Vec::new(),
-                    memory: Vec::new(),
-                    gap: 0,
-                    end: 0,
-                    start: (0, 0),
-                    most: FIRST,
-                    given,
-                    spare: Vec::new(),
-                };
-                // `None`: nobody wants packs any more.
-                let _ = reading.pages().and_then(|()| match set.take_input() {
-                    Some(input) => reading.stream(&input),
-                    None => reading.parts(compared),
-                });
-            })
-            .expect("the system gives us a thread");
-        Packer {
+        job_thread::start("fabricast-read", move || {
+            let mut reading = Reading {
+                set: &set,
+                tell,
+                waker,
+                over: &over,
+                waits: &waiting,
+                compared: EntryRanges::default(),
+                compares: false,
+                pieces: Vec::new(),
+                memory: Vec::new(),
+                gap: 0,
+                end: 0,
+                start: (0, 0),
+                most: FIRST,
+                given,
+                spare: Vec::new(),
+            };
+            // `None`: nobody wants packs any more.
+            let _ = reading.pages().and_then(|()| match set.take_input() {
+                Some(input) => reading.stream(&input),
+                None => reading.parts(compared),
+            });
+        })?;
+        Ok(Packer {
             packs,
             compared: None,
             spare,
             is_over,
             waits,
-        }
+        })
     }
 
     /// Whether the thread has read as much ahead as it may, and waits for the caller.

@@ -9,7 +9,7 @@ mod listing;
 mod source_file;
 mod version;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -71,6 +71,8 @@ pub struct SourceSet {
     versions: Vec<Option<Version>>,
     /// Where each entry's bytes begin if all files lie one behind the other.
     starts: Vec<u64>,
+    /// The copies of each file that has some.
+    copies: BTreeMap<u32, Vec<u32>>,
     /// Directories that this process may not read: what they hold is not in the set.
     closed: BTreeSet<u32>,
     sampled: Mutex<Sampled>,
@@ -149,6 +151,7 @@ impl SourceSet {
             tops,
             versions: listing.versions,
             starts: listing.starts,
+            copies: BTreeMap::new(),
             closed: listing.closed,
             stream: None,
         })
@@ -177,6 +180,7 @@ impl SourceSet {
             tops: vec![(0, PathBuf::from("standard input"))],
             versions: vec![None],
             starts: vec![0],
+            copies: BTreeMap::new(),
             closed: BTreeSet::new(),
             sampled: Mutex::new(Sampled {
                 challenge: Challenge::of_stream(random_key()?),

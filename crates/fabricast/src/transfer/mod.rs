@@ -53,6 +53,10 @@ const ADDRESS: AddressId = AddressId(0);
 const WINDOW_BYTES: u64 = 58 << 20;
 /// How often the loops check what changes only with time.
 const TICK: Duration = Duration::from_millis(100);
+/// How often a receiver tells the sender that it is at work.
+const WORKING: Duration = Duration::from_secs(1);
+/// How long a receiver that has finished waits for the sender's `Bye`.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// The driver of a sender, whose packs lie in memory.
 type SendDriver = Driver<Net, Memory>;

@@ -8,6 +8,7 @@ mod comparing;
 mod ibrmp;
 mod late;
 mod member_comparing;
+mod missed;
 mod offers;
 mod packs;
 mod plan;
@@ -38,7 +39,7 @@ use crate::config::{SendOptions, Slow};
 use crate::error::Error;
 use crate::ibrmp::SentFiles;
 use crate::net::random;
-use crate::object::{PackIndex, SourceSet};
+use crate::object::{PackIndex, Packer, SourceSet};
 use crate::setting::SLOW;
 use crate::text::escaped;
 use crate::waker::Waker;
@@ -141,9 +142,16 @@ pub fn send(
             }
         };
     }
-    let result = open(&mut admission, set.is_stream(), session, options);
-    let mut sending = match result {
-        Ok((driver, plan)) => {
+    let opened = open(&mut admission, set.is_stream(), session, options);
+    let opened = opened.and_then(|(driver, plan)| {
+        let packer = match plan.start.compares {
+            Some(_) => Packer::start_comparing(set.clone(), waker.clone()),
+            None => Packer::start(set.clone(), waker.clone()),
+        };
+        Ok((driver, plan, packer?))
+    });
+    let mut sending = match opened {
+        Ok((driver, plan, packer)) => {
             let report_to_each_other = !plan.start.addresses.is_empty();
             if options.compares
                 && !set.is_stream()
@@ -151,7 +159,7 @@ pub fn send(
             {
                 tell(SendEvent::Notice { text });
             }
-            SenderSession::new(admission, driver, (set, index), plan, options, waker, tell)
+            SenderSession::new(admission, driver, packer, index, plan, waker, tell)
         }
         Err(error) => return Err(failure(error, admission)),
     };

@@ -269,9 +269,9 @@ pub trait Transport {
 }
 
 /// Sends datagrams that no driver has written, each to a destination and in two pieces: the first
-/// is copied, the second is sent from where it is, unless the transport reads it late. For
-/// measurements and tests. Returns how many were taken. Panics if a piece that is copied does not
-/// fit in a datagram of the network.
+/// is copied, the second is sent from where it is, unless the transport reads it late. P3's
+/// protocol, measurements and tests send so. Returns how many were taken. Panics if a piece that is
+/// copied does not fit in a datagram of the network.
 pub fn send_plain<T: Transport>(
     net: &mut T,
     now: Time,

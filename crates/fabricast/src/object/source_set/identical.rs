@@ -142,10 +142,8 @@ impl SourceSet {
     }
 
     /// The files that are copies of this one.
-    pub fn copies_of(&self, file: u32) -> Vec<u32> {
-        let entries = (0..).zip(self.manifest.entries());
-        let copies = entries.filter(|(_, entry)| entry.kind == Kind::Copy(file));
-        copies.map(|(number, _)| number).collect()
+    pub fn copies_of(&self, file: u32) -> &[u32] {
+        self.copies.get(&file).map_or(&[], Vec::as_slice)
     }
 
     /// Makes files copies of others: each number is a copy of the one that it maps to.
@@ -155,6 +153,7 @@ impl SourceSet {
             let mut entry = entry.clone();
             if let Some(of) = copies.get(&number) {
                 entry.kind = Kind::Copy(*of);
+                self.copies.entry(*of).or_default().push(number);
             }
             starts.push(manifest.len());
             let added = manifest.add(entry);

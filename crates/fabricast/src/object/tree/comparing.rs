@@ -6,12 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs as sys;
@@ -19,6 +14,7 @@ use rustix::fs as sys;
 use super::candidate::Candidates;
 use super::kept::is_hole;
 use crate::error::Error;
+use crate::job_thread::{Desk, JobThread};
 use crate::object::manifest::Kind;
 use crate::object::pack::{Content, Header, Piece};
 use crate::object::{BLOCK, Version};
@@ -349,9 +345,7 @@ impl Time {
 /// The protocol's end of a thread that compares packs. Dropping it ends the thread after the
 /// present block.
 pub struct Comparer {
-    packs: Sender<(u32, Header)>,
-    compared: Receiver<Compared>,
-    is_over: Arc<AtomicBool>,
+    thread: JobThread<(u32, Header), Compared>,
     /// Packs that were given and not compared yet.
     waiting: usize,
 }
@@ -361,60 +355,50 @@ impl Comparer {
     /// longer than `limit`, or all packs so much longer than they take at 20 MB/s, the thread gives
     /// up: nothing of this pack and of later ones is here.
     /// `keeps_headers`: whether the caller wants the headers of packs that are here.
+    ///
+    /// # Errors
+    /// The system gives no thread.
     pub fn start(
         candidates: Candidates,
         limit: Duration,
         keeps_headers: bool,
         waker: Waker,
-    ) -> Comparer {
-        let (packs, to_do) = channel::<(u32, Header)>();
-        let (tell, compared) = channel();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        thread::Builder::new()
-            .name("fabricast-compare".into())
-            .spawn(move || {
-                let mut comparison = Some(Comparison::new(candidates, keeps_headers));
-                let mut time = Time {
-                    limit,
-                    allowed: Duration::ZERO,
-                    spent: Duration::ZERO,
-                };
-                for (number, header) in to_do {
-                    let began = Instant::now();
-                    let until = began + time.next(&header);
-                    let goes_on = || !over.load(Ordering::Relaxed) && Instant::now() < until;
-                    let had = comparison.is_some();
-                    let done = comparison
-                        .as_mut()
-                        .and_then(|comparison| comparison.compare(number, header, &goes_on));
-                    time.spent += began.elapsed();
-                    if done.is_none() {
-                        comparison = None;
-                    }
-                    let done = done.unwrap_or(Compared {
-                        gave_up: had,
-                        ..Compared::of(number)
-                    });
-                    if over.load(Ordering::Relaxed) || tell.send(done).is_err() {
-                        return;
-                    }
-                    waker.wake();
+    ) -> Result<Comparer, Error> {
+        let body = move |desk: &Desk<(u32, Header), Compared>| {
+            let mut comparison = Some(Comparison::new(candidates, keeps_headers));
+            let mut time = Time {
+                limit,
+                allowed: Duration::ZERO,
+                spent: Duration::ZERO,
+            };
+            while let Some((number, header)) = desk.next() {
+                let began = Instant::now();
+                let until = began + time.next(&header);
+                let goes_on = || !desk.is_over() && Instant::now() < until;
+                let had = comparison.is_some();
+                let done = comparison
+                    .as_mut()
+                    .and_then(|comparison| comparison.compare(number, header, &goes_on));
+                time.spent += began.elapsed();
+                if done.is_none() {
+                    comparison = None;
                 }
-            })
-            .expect("the system gives us a thread");
-        Comparer {
-            packs,
-            compared,
-            is_over,
+                desk.tell(done.unwrap_or(Compared {
+                    gave_up: had,
+                    ..Compared::of(number)
+                }));
+            }
+        };
+        Ok(Comparer {
+            thread: JobThread::start("fabricast-compare", waker, body)?,
             waiting: 0,
-        }
+        })
     }
 
     /// Has a pack compared that has this header.
     pub fn compare(&mut self, number: u32, header: Header) {
         self.waiting += 1;
-        let _ = self.packs.send((number, header)); // it has panicked at worst: see `take`
+        self.thread.give((number, header));
     }
 
     /// What the thread has compared, if anything; does not block.
@@ -422,28 +406,14 @@ impl Comparer {
     /// # Errors
     /// The thread has panicked.
     pub fn take(&mut self) -> Result<Option<Compared>, Error> {
-        match self.compared.try_recv() {
-            Ok(compared) => {
-                self.waiting -= 1;
-                Ok(Some(compared))
-            }
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => {
-                let ended = io::Error::other("the thread that compares has ended");
-                Err(Error::io("comparing what is here", ended))
-            }
-        }
+        let compared = self.thread.next()?;
+        self.waiting -= usize::from(compared.is_some());
+        Ok(compared)
     }
 
     /// Whether the thread has something to do.
     pub fn is_busy(&self) -> bool {
         self.waiting > 0
-    }
-}
-
-impl Drop for Comparer {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
     }
 }
 

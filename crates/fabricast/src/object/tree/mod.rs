@@ -584,7 +584,7 @@ impl Tree {
         let more = piece.size().min(len.saturating_sub(partial.taken));
         partial.taken += more;
         self.taken += more;
-        match partial.ranges.add(offset, end) {
+        match partial.ranges.add(offset..end) {
             true => Ok(partial),
             false => Err(overlap()),
         }

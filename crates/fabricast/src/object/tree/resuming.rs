@@ -260,7 +260,7 @@ impl Tree {
                 self.take_partial(file, there, Ranges::default())?;
             }
             if let Some(ranges) = self.named.get_mut(&file) {
-                let is_new = ranges.add(offset, end);
+                let is_new = ranges.add(offset..end);
                 let is_whole = ranges.cover(len);
                 is_new.then_some(()).ok_or_else(overlap)?;
                 if is_whole {
@@ -276,7 +276,7 @@ impl Tree {
             let partial = self.incomplete.get_mut(&file).ok_or_else(overlap)?;
             partial
                 .ranges
-                .add(offset, end)
+                .add(offset..end)
                 .then_some(())
                 .ok_or_else(overlap)?;
             self.complete(file)?;

@@ -132,7 +132,7 @@ impl ReceiverSession<'_> {
         };
         comparing.looked(Instant::now());
         let (limit, serves, waker) = (comparing.limit, self.options.serve, self.waker.clone());
-        comparing.comparer = Some(Comparer::start(candidates, limit, serves, waker));
+        comparing.comparer = Some(Comparer::start(candidates, limit, serves, waker)?);
         let all = ranges.as_slice();
         let last = all.len().saturating_sub(1) / ToSender::RUNS_MAX;
         for n in 0..=last {

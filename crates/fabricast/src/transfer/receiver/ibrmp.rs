@@ -19,15 +19,11 @@ use crate::net::Clock;
 use crate::object::manifest::Manifest;
 use crate::text::ToldPath;
 use crate::transfer::events::{RecvEvent, RecvReport, State};
-use crate::transfer::{TICK, check};
+use crate::transfer::{FAREWELL, TICK, WORKING, check};
 use crate::waker::Waker;
 
-/// How long the receiver waits for the sender's `Bye` after it has finished.
-const FAREWELL: Duration = Duration::from_secs(5);
 /// How long datagrams may still come after the sender's last words.
 const LAST_DATAGRAMS: Duration = Duration::from_millis(100);
-/// How often a receiver says that it is at work.
-const WORKING: Duration = Duration::from_secs(1);
 /// How often datagrams are received before what the sender says has its turn.
 const DRAINED: usize = 64;
 /// What the sender says that is handled in one step, before datagrams have their turn.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fabricast_proto::{Command, Event, NodeId, OpId};
 
@@ -30,14 +30,9 @@ use crate::object::{Kept, PackRecord};
 use crate::text::ToldPath;
 use crate::transfer::events::{RecvEvent, RecvReport, State};
 use crate::transfer::kept_packs;
-use crate::transfer::{ROOT, RecvDriver, TICK, check, notices, rest};
+use crate::transfer::{FAREWELL, ROOT, RecvDriver, TICK, WORKING, check, notices, rest};
 use crate::transport::{GroupAddress, Transport};
 use crate::waker::Waker;
-
-/// How often the receiver tells the sender that it is at work.
-const WORKING: Duration = Duration::from_secs(1);
-/// How long the receiver waits for the sender's `Bye` after the file is stored.
-const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Phase of the receiver.
 enum Phase {
@@ -177,7 +172,7 @@ impl<'a> ReceiverSession<'a> {
             damage,
             store.clone(),
             waker.clone(),
-        );
+        )?;
         let serving = headers.map(|headers| {
             let files = storing.read_back();
             Serving::open(control, &welcome, headers, files, waker)

@@ -5,13 +5,11 @@
 //! returns.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::block_repair::BlockRepair;
@@ -19,13 +17,15 @@ use super::incoming::Store;
 use super::stored_headers::StoredHeaders;
 use crate::bootstrap::message::Welcome;
 use crate::error::Error;
+use crate::job_thread::{Desk, JobThread, Jobs};
 use crate::object::manifest::Manifest;
 use crate::object::pack::{Content, Header, Pack, Piece, Span};
 use crate::object::{BLOCK, Candidates, HASH, Kept, Remaining, Target, check_space};
 use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
 
-/// How long a receiver looks for candidates, at most. The sender does not wait much longer.
+/// How long a receiver looks for candidates, at most. That is half as long as the sender waits for
+/// it.
 const LOOKING: Duration = Duration::from_secs(5);
 
 /// What proves a pack that has arrived.
@@ -56,19 +56,9 @@ enum Job {
     Manifest(Sender<Manifest>),
 }
 
-/// The way for jobs to the thread; `None` once nobody waits for it any more.
-type Jobs = Arc<Mutex<Option<Sender<Job>>>>;
-
-fn give(jobs: &Jobs, job: Job) {
-    if let Some(jobs) = &*jobs.lock().unwrap_or_else(PoisonError::into_inner) {
-        // The thread has ended only after an error, which has been told.
-        let _ = jobs.send(job);
-    }
-}
-
 /// Reads back what the thread has stored, for other threads. What waits to be stored comes first,
 /// so no reader holds the transfer up.
-pub struct ReadBack(Jobs);
+pub struct ReadBack(Jobs<Job>);
 
 impl ReadBack {
     /// The bytes of these spans, one behind the other, as the files hold them now. `None` if they
@@ -76,7 +66,7 @@ impl ReadBack {
     /// before.
     pub fn read(&self, spans: Vec<Span>) -> Option<Vec<u8>> {
         let (answer, answered) = channel();
-        give(&self.0, Job::ReadBack(spans, answer));
+        self.0.give(Job::ReadBack(spans, answer));
         answered.recv().ok().flatten()
     }
 }
@@ -146,10 +136,7 @@ type Done = (Stored, Vec<u8>);
 /// The protocol's end of the thread. Dropping it ends the thread after the present job, and waits
 /// for that: files without a name of their own go with the thread.
 pub struct Storing {
-    jobs: Jobs,
-    done: Receiver<Done>,
-    thread: Option<JoinHandle<()>>,
-    is_over: Arc<AtomicBool>,
+    thread: JobThread<Job, Done>,
     /// Jobs that have been given and not answered.
     waiting: usize,
     /// Number of the pack that the thread gets next; `None` once it has the manifest, and takes any
@@ -176,15 +163,11 @@ impl Storing {
         damage: u64,
         store: Rc<Store>,
         waker: Waker,
-    ) -> Storing {
+    ) -> Result<Storing, Error> {
         // A stream is written in its order, and the sender of one has to know which packs are
         // proven: all before a number.
         let is_stream = matches!(target, Target::Stream(_));
         let is_ordered = is_stream || welcome.len.is_none();
-        let (jobs, to_do) = channel();
-        let (tell, done) = channel();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
         let mut work = Work {
             target,
             compares,
@@ -204,46 +187,33 @@ impl Storing {
             damaged: 0,
             is_damaged: false,
             behind: VecDeque::new(),
-            is_over: is_over.clone(),
         };
         work.note_space();
         let to_take = work.to_take.clone();
-        let thread = thread::Builder::new()
-            .name("fabricast-write".into())
-            .spawn(move || {
-                for job in to_do {
-                    if over.load(Ordering::Relaxed) {
-                        return;
+        let body = move |desk: &Desk<Job, Done>| {
+            while let Some(job) = desk.next() {
+                let done = work.work(job, desk);
+                work.note_space();
+                if let Err(error) = done {
+                    if is_final(&error) {
+                        work.target.discard();
                     }
-                    let mut tell = |stored, memory| {
-                        let _ = tell.send((stored, memory));
-                        waker.wake();
-                    };
-                    let done = work.work(job, &mut tell);
-                    work.note_space();
-                    if let Err(error) = done {
-                        if is_final(&error) {
-                            work.target.discard();
-                        }
-                        tell(Stored::Failed(error), Vec::new());
-                        return;
-                    }
+                    desk.tell((Stored::Failed(error), Vec::new()));
+                    return;
                 }
-            })
-            .expect("the system gives us a thread");
-        Storing {
-            jobs: Arc::new(Mutex::new(Some(jobs))),
-            done,
+            }
+        };
+        let thread = JobThread::start("fabricast-write", waker, body)?;
+        Ok(Storing {
             // One that writes to a pipe may wait for its reader, and leaves nothing behind.
-            thread: (!is_stream).then_some(thread),
-            is_over,
+            thread: thread.awaited(!is_stream),
             waiting: 0,
             next: kept.is_empty().then_some(0),
             is_ordered,
             early: BTreeMap::new(),
             store,
             to_take,
-        }
+        })
     }
 
     /// Bytes that will yet be taken of the disk, as the thread knows.
@@ -254,19 +224,19 @@ impl Storing {
     /// Gives the thread a job.
     fn give(&mut self, job: Job) {
         self.waiting += 1;
-        give(&self.jobs, job);
+        self.thread.give(job);
     }
 
     /// What reads back stored bytes, for other threads.
     pub fn read_back(&self) -> ReadBack {
-        ReadBack(self.jobs.clone())
+        ReadBack(self.thread.jobs())
     }
 
     /// The entries that files and directories were made of, once the set is complete; elsewhere
     /// none. Blocks until the thread has done what it was given before.
     pub fn take_manifest(&self) -> Manifest {
         let (answer, answered) = channel();
-        give(&self.jobs, Job::Manifest(answer));
+        self.thread.give(Job::Manifest(answer));
         answered.recv().unwrap_or_default()
     }
 
@@ -314,14 +284,10 @@ impl Storing {
 
     /// What the thread has done, if anything; does not block.
     pub fn done(&mut self) -> Option<Stored> {
-        let (stored, memory) = match self.done.try_recv() {
-            Ok(done) => done,
-            Err(TryRecvError::Empty) => return None,
-            // An error comes before the end, and nobody asks again after it.
-            Err(TryRecvError::Disconnected) => {
-                let ended = io::Error::other("the thread that stores has ended");
-                return Some(Stored::Failed(Error::io("storing the set", ended)));
-            }
+        let (stored, memory) = match self.thread.next() {
+            Ok(done) => done?,
+            // An error of the work comes before the end, and nobody asks again after it.
+            Err(error) => return Some(Stored::Failed(error)),
         };
         match stored {
             Stored::Proven | Stored::Looked { .. } | Stored::Surplus(_) | Stored::Copied(_) => {}
@@ -343,17 +309,6 @@ impl Storing {
     /// do.
     pub fn is_busy(&self) -> bool {
         self.waiting > 0
-    }
-}
-
-impl Drop for Storing {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        if let Some(thread) = self.thread.take() {
-            // It has panicked at worst, and then the panic has been printed.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -392,12 +347,10 @@ struct Work {
     is_damaged: bool,
     /// Packs behind the one that is being repaired.
     behind: VecDeque<(u32, Pack, Proof)>,
-    /// Whether nobody waits for the thread any more.
-    is_over: Arc<AtomicBool>,
 }
 
-/// Tells what the thread has done, and gives memory back.
-type Tell<'a> = &'a mut dyn FnMut(Stored, Vec<u8>);
+/// Where the thread tells what it has done, and gives memory back.
+type Tell<'a> = &'a Desk<Job, Done>;
 
 impl Work {
     fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
@@ -407,8 +360,8 @@ impl Work {
                 if let (Some(header), Some(headers)) = (self.target.keep(&hash)?, &self.headers) {
                     headers.add(number, header);
                 }
-                tell(Stored::Proven, Vec::new());
-                tell(Stored::Pack(number), Vec::new());
+                tell.tell((Stored::Proven, Vec::new()));
+                tell.tell((Stored::Pack(number), Vec::new()));
             }
             Job::Remain(files, packs) => {
                 self.target.remain(files)?;
@@ -419,7 +372,7 @@ impl Work {
                             .for_each(|header| headers.add(number, header));
                     }
                 }
-                tell(Stored::Remain(self.target.present()), Vec::new());
+                tell.tell((Stored::Remain(self.target.present()), Vec::new()));
             }
             Job::Mended(pack, header) => {
                 self.is_damaged = false;
@@ -429,13 +382,12 @@ impl Work {
                 if !self.has_manifest() {
                     return Err(contradiction());
                 }
-                let is_over = self.is_over.clone();
                 let to_take = self.to_take.clone();
                 let secret = self.target.finish(key, &mut |bytes| {
                     let left = to_take.load(Ordering::Relaxed).saturating_sub(bytes);
                     to_take.store(left, Ordering::Relaxed);
-                    tell(Stored::Copied(bytes), Vec::new());
-                    match is_over.load(Ordering::Relaxed) {
+                    tell.tell((Stored::Copied(bytes), Vec::new()));
+                    match tell.is_over() {
                         true => Err(Error::Interrupted),
                         false => Ok(()),
                     }
@@ -450,7 +402,7 @@ impl Work {
                     deleted: self.target.deleted(),
                     special: self.target.special(),
                 };
-                tell(Stored::Finished(finished), Vec::new());
+                tell.tell((Stored::Finished(finished), Vec::new()));
             }
             // Nobody may wait for the answer any more.
             Job::ReadBack(spans, answer) => _ = answer.send(self.target.read_back(&spans)),
@@ -470,7 +422,7 @@ impl Work {
             let repair = BlockRepair::new(number, pack, hash)?;
             if !repair.is_done() {
                 (self.is_damaged, self.damaged) = (true, number);
-                tell(Stored::Damaged(repair), Vec::new());
+                tell.tell((Stored::Damaged(repair), Vec::new()));
             } else if let Some((pack, header)) = repair.into_pack() {
                 self.store(number, pack, &header, tell)?;
             }
@@ -500,7 +452,7 @@ impl Work {
         header: &Header,
         tell: Tell<'_>,
     ) -> Result<(), Error> {
-        tell(Stored::Proven, Vec::new());
+        tell.tell((Stored::Proven, Vec::new()));
         match &header.content {
             // It is here already; this sender has cut it in other pages.
             Content::Page if self.offered.is_kept => {}
@@ -527,9 +479,9 @@ impl Work {
                         self.look(tell)?;
                     }
                     if let Some(surplus) = self.target.surplus()? {
-                        tell(Stored::Surplus(surplus), Vec::new());
+                        tell.tell((Stored::Surplus(surplus), Vec::new()));
                     }
-                    tell(Stored::Manifest, Vec::new());
+                    tell.tell((Stored::Manifest, Vec::new()));
                 }
             }
             Content::Pieces(_) if !self.has_manifest() => return Err(contradiction()),
@@ -542,20 +494,20 @@ impl Work {
                 }
             }
         }
-        tell(Stored::Pack(number), pack.bytes);
+        tell.tell((Stored::Pack(number), pack.bytes));
         Ok(())
     }
 
     /// Finds the candidates before anything is made.
     fn look(&mut self, tell: Tell<'_>) -> Result<(), Error> {
-        let (until, is_over) = (Instant::now() + LOOKING, self.is_over.clone());
+        let until = Instant::now() + LOOKING;
         let mut is_cut = false;
         let go_on = &mut || {
             is_cut = Instant::now() >= until;
-            !is_cut && !is_over.load(Ordering::Relaxed)
+            !is_cut && !tell.is_over()
         };
         if let Some(candidates) = self.target.find_candidates(go_on) {
-            tell(Stored::Looked { candidates, is_cut }, Vec::new());
+            tell.tell((Stored::Looked { candidates, is_cut }, Vec::new()));
         }
         self.target.make_places()
     }
@@ -635,19 +587,21 @@ impl ReadBack {
     /// What a thread reads back that answers so.
     pub fn answering(answer: impl Fn(&[Span]) -> Option<Vec<u8>> + Send + 'static) -> ReadBack {
         let (jobs, to_do) = channel();
-        thread::spawn(move || {
+        std::thread::spawn(move || {
             for job in to_do {
                 if let Job::ReadBack(spans, to) = job {
                     let _ = to.send(answer(&spans));
                 }
             }
         });
-        ReadBack(Arc::new(Mutex::new(Some(jobs))))
+        ReadBack(Jobs::by(jobs))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

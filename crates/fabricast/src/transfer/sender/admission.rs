@@ -5,6 +5,7 @@
 
 pub mod authentication;
 mod families;
+pub mod late;
 mod listening;
 pub mod objections;
 mod refusals;
@@ -63,12 +64,12 @@ pub struct Admission<'a> {
     /// Receivers that were not prepared at the start. They come late.
     pub unprepared: Vec<Member>,
     /// How many late receivers of each host were admitted, also if they are gone.
-    pub(super) came_late: BTreeMap<IpAddr, usize>,
+    came_late: BTreeMap<IpAddr, usize>,
     /// Connections that were given up while they were pending.
     pub pending: u64,
     /// Receivers that connected and do not take part.
     pub refusals: Refusals,
-    pub(super) authenticator: Authenticator,
+    authenticator: Authenticator,
     /// The sender's address by which the network was to be reached, and the network. The network is
     /// opened before the first receiver is admitted.
     net: Option<(IpAddr, Net)>,
@@ -296,7 +297,7 @@ impl<'a> Admission<'a> {
     }
 
     /// Takes a client that has said hello, and has it show its key if receivers have keys.
-    pub(super) fn greet(&mut self, member: Member) -> Result<Step, Error> {
+    fn greet(&mut self, member: Member) -> Result<Step, Error> {
         let places = self.seats.saturating_sub(self.members.len());
         self.authenticator.greet(member, places, &self.rendezvous)
     }

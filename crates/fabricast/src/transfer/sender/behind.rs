@@ -97,7 +97,7 @@ impl SenderSession<'_> {
         let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
         // What a member has not compared, or lacks of that or of what others keep, says nothing of
         // how fast it is.
-        let (sent, spared) = (self.packs.1, self.has_spared());
+        let (sent, spared) = (self.catch_up.bytes_announced(), self.has_spared());
         let placed = |member: &Member| match spared {
             true => sent.saturating_sub(member.due),
             false => member.placed,
@@ -149,7 +149,8 @@ impl SenderSession<'_> {
     /// or the next pack has been read and must wait.
     fn sends_but_for_members(&self) -> bool {
         let node = self.driver.node();
-        let has_more = || self.phase == Phase::Packs && self.is_full() && self.packer.waits();
+        let has_more =
+            || matches!(self.phase, Phase::Packs) && self.is_full() && self.packer.waits();
         node.is_stopped(ALL) && (node.unsent(ALL) > 0 || has_more())
     }
 
@@ -161,7 +162,7 @@ impl SenderSession<'_> {
     /// Removes receivers that take too long when the others have everything, so that the sender
     /// does not stay for ever for one that trickles.
     pub(super) fn leave_trickling(&mut self, now: Instant) {
-        let Some(streamed) = self.streamed else {
+        let Some(streamed) = self.ended().map(|stream| stream.done) else {
             return;
         };
         let members = &self.admission.members;

@@ -85,7 +85,7 @@ impl SenderSession<'_> {
             match &mut member.comparing {
                 Some(comparing) if compares => comparing.announced(number, len),
                 _ if member.keeps.has(pack) => {}
-                _ => member.lacks.add(number, number + 1),
+                _ => member.missed.add(number..number + 1),
             }
         }
     }
@@ -95,11 +95,10 @@ impl SenderSession<'_> {
         let ComparingPhase::Decided(Some(first)) = self.comparison else {
             return;
         };
-        let end = self.packs.0;
+        let end = self.catch_up.announced();
         let members = self.admission.members.iter_mut();
         for member in members.filter(|m| m.compares()) {
-            member.lacks.add(first, end);
-            member.has_said = false;
+            member.missed.ask(first..end);
         }
     }
 
@@ -179,8 +178,8 @@ pub fn why_all_is_sent(members: &[Member], report_to_each_other: bool) -> Option
 pub fn uncompared(member: &Member, catch_up: &CatchUp) -> u64 {
     let comparing = member.comparing.as_ref();
     let uncompared = comparing.map_or(0, MemberComparing::uncompared);
-    match member.has_said {
-        true => uncompared + catch_up.lacking(&member.lacks),
+    match member.missed.is_known() {
+        true => uncompared + catch_up.lacking(&member.missed),
         false => uncompared,
     }
 }

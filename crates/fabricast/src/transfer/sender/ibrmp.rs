@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{NodeId, PathState, limits};
 
 use super::admission::Admission;
+use super::admission::late::{HEARD, Heard};
 use super::admission::objections::LATE;
 use super::plan::{Plan, group_address};
 use super::receiver_table::{Member, Stage, storing_time};
@@ -24,8 +25,6 @@ use crate::transfer::events::{FileFailure, Part, SendEvent, SendReport, State, T
 use crate::transfer::{TICK, check};
 use crate::transport::Transport;
 
-/// Control messages that are handled in one step, so that they do not hold up the data.
-const HEARD: usize = 256;
 /// The least patience with a receiver that says nothing after the last file.
 const PATIENCE_LAST: Duration = Duration::from_secs(60);
 
@@ -124,8 +123,7 @@ impl<'a> IbrmpSender<'a> {
 
     /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
-        self.admission
-            .admit_unprepared(&self.plan, self.options, self.tell);
+        self.admission.admit_unprepared(&self.plan, self.tell);
         let takes_part = |m: &Member| m.active() && m.stage != Stage::Preparing;
         while self.admission.members.iter().any(takes_part) {
             check(&self.options.interrupt)?;
@@ -214,7 +212,7 @@ impl<'a> IbrmpSender<'a> {
                 }
             }
             Noticed::Broken(peer, why) => {
-                if let Some(at) = self.peer(peer) {
+                if let Some(at) = self.admission.active(peer) {
                     self.fail(at, State::Lost, exit::PEER_LOST, why.into());
                 }
             }
@@ -227,7 +225,7 @@ impl<'a> IbrmpSender<'a> {
     /// it as long.
     fn drop_silent(&mut self, peer: PeerKey, words: &str) {
         let limit = self.options.file_timeout.max(self.options.patience);
-        if let Some(at) = self.peer(peer)
+        if let Some(at) = self.admission.active(peer)
             && self.admission.members[at].heard.elapsed() >= limit
         {
             let reason = format!("it said nothing for {}, and {words}", spoken(limit));
@@ -235,57 +233,23 @@ impl<'a> IbrmpSender<'a> {
         }
     }
 
-    fn peer(&self, peer: PeerKey) -> Option<usize> {
-        let members = &self.admission.members;
-        members.iter().position(|m| m.peer == peer && m.active())
-    }
-
     /// Handles an event of a control connection.
     fn heard(&mut self, event: bootstrap::Event) -> Result<(), Error> {
-        use bootstrap::Event;
-        if let Event::Lost { peer, .. } | Event::Said { peer, .. } = &event
-            && self.admission.is_preparing(*peer)
-            && let Some(at) = self.peer(*peer)
-        {
-            return self.prepares(event, at);
-        }
         self.plan.admits_late &= self.files.has_more();
-        let Some(event) = self
-            .admission
-            .shows_key(event, &self.plan, self.options, self.tell)
-        else {
-            return Ok(());
-        };
-        match event {
-            Event::Hello {
-                peer,
-                address,
-                local,
-                hello,
-            } => {
-                let member = Member::new(peer, address, local, hello);
-                self.admission
-                    .comes_late(member, &self.plan, self.options, self.tell)?;
+        let plan = &self.plan;
+        match self.admission.hear(event, plan, self.tell)? {
+            Some((at, Heard::Prepares(event))) => self.prepares(event, at)?,
+            Some((at, Heard::Lost(reason))) => {
+                self.fail(at, State::Lost, exit::PEER_LOST, reason);
             }
-            Event::Lost { peer, reason } => {
-                if let Some(at) = self.peer(peer) {
-                    self.fail(at, State::Lost, exit::PEER_LOST, reason);
-                }
+            Some((at, Heard::Frame(frame))) => {
+                let member = &mut self.admission.members[at];
+                member.heard = Instant::now();
+                let peer = member.peer;
+                self.files.frame(peer, &frame, &self.admission.rendezvous);
             }
-            // Nobody is a guest here.
-            Event::Guest { .. } => {}
-            Event::Frame { peer, frame } => {
-                if let Some(at) = self.peer(peer) {
-                    self.admission.members[at].heard = Instant::now();
-                    self.files.frame(peer, &frame, &self.admission.rendezvous);
-                }
-            }
-            Event::Said { peer, message } => {
-                if let Some(at) = self.peer(peer) {
-                    self.said(at, message);
-                }
-            }
-            other => self.admission.take(other, self.tell)?,
+            Some((at, Heard::Said(message))) => self.said(at, message),
+            None => {}
         }
         Ok(())
     }

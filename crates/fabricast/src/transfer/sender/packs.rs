@@ -6,7 +6,7 @@ use fabricast_proto::OpId;
 
 use super::member_comparing::ComparingPhase;
 use super::receiver_table::Member;
-use super::session::{Phase, SenderSession};
+use super::session::{EndOfStream, Phase, SenderSession};
 use super::slow::OthersDone;
 use crate::bootstrap::message::{Announced, ToReceiver};
 use crate::error::Error;
@@ -85,7 +85,7 @@ impl SenderSession<'_> {
 
     /// Announces a pack, and broadcasts it unless members keep it from an earlier run.
     fn broadcast(&mut self, pack: Pack) -> Result<(), Error> {
-        let record = self.number(&pack);
+        let (number, record) = self.number(&pack);
         let is_kept = self.is_kept(&pack, &record);
         let kept = self.unbroadcast.takes(is_kept);
         let announced = ToReceiver::Pack(Announced {
@@ -99,14 +99,11 @@ impl SenderSession<'_> {
             return Ok(());
         }
         self.admission.say_group(&announced);
-        let (name, number) = (
-            called(self.admission.session, &record.hash),
-            self.packs.0 - 1,
-        );
+        let name = called(self.admission.session, &record.hash);
         let group = self.admission.members.iter_mut().filter(|m| m.in_group());
         group
             .filter(|m| !m.keeps.has(name))
-            .for_each(|m| m.lacks.add(number, number + 1));
+            .for_each(|m| m.missed.add(number..number + 1));
         self.packer.give_back(pack.bytes);
         self.fresh = true;
         Ok(())
@@ -114,8 +111,7 @@ impl SenderSession<'_> {
 
     /// Announces a pack whose files all members may have, and broadcasts its header alone.
     fn compare(&mut self, pack: Pack) -> Result<(), Error> {
-        let record = self.number(&pack);
-        let number = self.packs.0 - 1;
+        let (number, record) = self.number(&pack);
         self.note_comparison(number, &record);
         let header = pack.bytes[..pack.header].to_vec();
         self.packer.give_back(pack.bytes);
@@ -125,14 +121,12 @@ impl SenderSession<'_> {
         Ok(())
     }
 
-    /// Gives a pack the next number. Returns what is announced of it.
-    fn number(&mut self, pack: &Pack) -> PackRecord {
+    /// Gives a pack the next number. Returns it, and what is announced of the pack.
+    fn number(&mut self, pack: &Pack) -> (u32, PackRecord) {
         self.index.add(pack);
         let record = PackRecord::of(pack);
         self.hasher.update(&record.hash);
-        self.packs = (self.packs.0 + 1, self.packs.1 + u64::from(record.len));
-        self.catch_up.add(record.len.into());
-        record
+        (self.catch_up.add(record.len.into()), record)
     }
 
     /// Whether a pack is not broadcast, since members of the group keep it from an earlier run: all
@@ -168,7 +162,7 @@ impl SenderSession<'_> {
     /// What says that all packs have been announced.
     pub(super) fn end_message(&self) -> ToReceiver {
         ToReceiver::End {
-            packs: self.packs.0,
+            packs: self.catch_up.announced(),
             key: blake3::Hash::from(self.set.challenge_key())
                 .to_hex()
                 .to_string(),
@@ -190,7 +184,7 @@ impl SenderSession<'_> {
             FileFailure { path, reason }
         };
         let first = shown(&self.set.path(file));
-        let copies = self.set.copies_of(file).into_iter();
+        let copies = self.set.copies_of(file).iter().copied();
         let copies =
             copies.map(|copy| failure(copy, format!("it was to be a copy of {first}: {reason}")));
         [failure(file, reason.to_owned())]
@@ -201,7 +195,6 @@ impl SenderSession<'_> {
 
     /// Tells the receivers that all packs have been announced.
     fn end(&mut self) {
-        self.phase = Phase::Ended;
         let end = self.end_message();
         self.admission.say_group(&end);
         self.ask_what_remains();
@@ -209,22 +202,22 @@ impl SenderSession<'_> {
         for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
             member.knows_end = true;
             // Those that get packs from receivers that serve stop that now.
-            if !member.has_said {
-                member.asked.get_or_insert(now);
-            }
+            member.missed.await_answer(now);
         }
-        self.root = Some(self.hasher.finalize().to_hex().to_string());
-        self.total = Some(self.packs.1 + self.set.manifest().copied());
         let (at, lasted) = (now, self.clock.0.elapsed());
-        self.streamed = Some(OthersDone { at, lasted });
+        self.phase = Phase::Ended(EndOfStream {
+            root: self.hasher.finalize().to_hex().to_string(),
+            total: self.catch_up.bytes_announced() + self.set.manifest().copied(),
+            done: OthersDone { at, lasted },
+        });
         self.tell_lacking();
     }
 
     /// Tells which members lack what others kept from an earlier run.
     fn tell_lacking(&mut self) {
-        let waits = |m: &&Member| m.in_group() && m.part == Part::Whole && m.has_said;
+        let waits = |m: &&Member| m.in_group() && m.part == Part::Whole && m.missed.is_known();
         for member in self.admission.members.iter().filter(waits) {
-            let lacking = self.catch_up.lacking(&member.lacks);
+            let lacking = self.catch_up.lacking(&member.missed);
             if lacking > 0 {
                 (self.tell)(SendEvent::CatchingUp {
                     receiver: member.name(),

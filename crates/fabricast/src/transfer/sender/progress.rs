@@ -22,6 +22,7 @@ const TELL_UNANSWERED: Duration = Duration::from_secs(2);
 impl SenderSession<'_> {
     /// Asks the core how far each receiver is.
     pub(super) fn count_receivers(&mut self) {
+        let has_ended = self.ended().is_some();
         for status in self.driver.node().members(ALL) {
             let members = &mut self.admission.members;
             if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
@@ -37,14 +38,14 @@ impl SenderSession<'_> {
                     let lacking = due
                         + match m.part {
                             Part::Whole => uncompared(m, &self.catch_up),
-                            Part::Late | Part::Demoted => self.catch_up.lacking(&m.lacks),
+                            Part::Late | Part::Demoted => self.catch_up.lacking(&m.missed),
                         };
-                    let placed = self.packs.1.saturating_sub(lacking);
+                    let placed = self.catch_up.bytes_announced().saturating_sub(lacking);
                     m.due = due;
                     m.placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
                     m.waited = status.waited;
                     m.lacks_sent = status.lacks;
-                    if self.total.is_some() && m.is_served() && due == 0 {
+                    if has_ended && m.missed.is_nothing() && due == 0 {
                         m.complete.get_or_insert_with(Instant::now);
                     }
                 }
@@ -53,7 +54,6 @@ impl SenderSession<'_> {
     }
 
     pub(super) fn progress(&mut self) {
-        self.count_receivers();
         let counters = self.driver.node().counters();
         (self.tell)(self.admission.progress(Sent {
             seconds: self.clock.0.elapsed().as_secs_f64(),
@@ -81,7 +81,7 @@ impl SenderSession<'_> {
         let mut failed = std::mem::take(&mut self.failed);
         failed.extend(self.failed_late());
         SendReport {
-            root: self.root.take(),
+            root: self.ended().map(|stream| stream.root.clone()),
             changed,
             failed,
             seconds: self.last,

@@ -1,14 +1,13 @@
 //! The sender's table of receivers: which take part, and how far each has come.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{NodeId, PathState};
 
 use super::balance::Balance;
-use super::catch_up::Lacks;
 use super::member_comparing::MemberComparing;
+use super::missed::Missed;
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
 use crate::transfer::events::{Part, ReceiverReport, State};
@@ -210,19 +209,8 @@ pub struct Member {
     pub part: Part,
     /// What it has to do with the group.
     pub place: Place,
-    /// Packs that it lacks, of those that were announced before it was admitted to the group.
-    pub lacks: Lacks,
-    /// Files that it cannot get any more: they had changed when packs were sent again for it.
-    pub lost: BTreeSet<u32>,
-    /// Whether it has said what it lacks.
-    pub has_said: bool,
-    /// Whether it has said that before, and was told of others that serve since then. It gets
-    /// packs from these first, and says what it lacks after that.
-    pub asks_again: bool,
-    /// Since when the sender waits for it to say that. One that was told of receivers that serve
-    /// may get packs from these for as long as the stream runs: the sender waits for it from then
-    /// on.
-    pub asked: Option<Instant>,
+    /// What it lacks of the packs that are not broadcast to it.
+    pub missed: Missed,
     /// Packs of a stream that it has proven: all before this number.
     pub proven: u32,
     /// Since when the sender keeps as much of a stream as it may because this receiver has not
@@ -276,11 +264,7 @@ impl Member {
             statistics: ReceiverStatistics::default(),
             part: Part::Whole,
             place: Place::Member,
-            lacks: Lacks::default(),
-            lost: BTreeSet::new(),
-            has_said: true,
-            asks_again: false,
-            asked: None,
+            missed: Missed::nothing(),
             proven: 0,
             unproven: None,
             keeps: KeptPacks::default(),
@@ -299,7 +283,7 @@ impl Member {
         Member {
             part: Part::Late,
             place: Place::Outside,
-            has_said: false,
+            missed: Missed::unknown(),
             ..self
         }
     }
@@ -336,11 +320,6 @@ impl Member {
     pub fn replaces(&self, gone: &Member) -> bool {
         let is_same = gone.hello.name == self.hello.name && gone.address.ip() == self.address.ip();
         is_same && !gone.active() && !gone.is_complete()
-    }
-
-    /// Whether it gets nothing more, as far as `sent` is all that is sent.
-    pub fn is_served(&self) -> bool {
-        self.has_said && self.lacks.is_empty()
     }
 
     /// The address that datagrams for it go to.
@@ -398,7 +377,10 @@ impl Member {
         };
         let limit = patience.max(PATIENCE_STORING);
         let proving = self.unproven.map(|since| stands(since, limit));
-        let saying = self.asked.map(|since| stands(since, patience));
+        let saying = self
+            .missed
+            .awaited_since()
+            .map(|since| stands(since, patience));
         let comparing = self.has_to_compare_since();
         let comparing = comparing.map(|since| stands(since, patience));
         let all = std::iter::once(placing).chain(told.into_iter().flatten());

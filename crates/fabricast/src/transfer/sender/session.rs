@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::Admission;
+use super::admission::late::{HEARD, Heard};
 use super::catch_up::CatchUp;
 use super::member_comparing::{ComparingPhase, MemberComparing};
 use super::offers::Offers;
@@ -14,14 +15,14 @@ use super::plan::Plan;
 use super::rate_share::TransferShare;
 use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
 use super::slow::{OthersDone, eviction, too_slow};
+use crate::bootstrap;
 use crate::bootstrap::message::{ToReceiver, ToSender};
-use crate::bootstrap::{self, PeerKey};
 use crate::config::{ReachRule, SendOptions, Slow};
 use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::{Object, PackIndex, Packer, Secret, SourceSet};
 use crate::setting::DATAGRAM;
-use crate::transfer::events::{By, FileFailure, Part, SendEvent, State};
+use crate::transfer::events::{FileFailure, Part, SendEvent, State};
 use crate::transfer::kept_packs::Unbroadcast;
 use crate::transfer::{ALL, SendDriver, TICK, check, notices, rest};
 use crate::waker::Waker;
@@ -29,11 +30,8 @@ use crate::waker::Waker;
 /// How long the sender tries multicast before a receiver counts as not reached by it. The sender
 /// tries unicast at least as long.
 const PROVE: Duration = Duration::from_secs(1);
-/// Control messages that are handled in one step, so that they do not hold up the data.
-const HEARD: usize = 256;
 
 /// Phase of the sender.
-#[derive(PartialEq)]
 pub(super) enum Phase {
     /// Receivers join and post, since this time.
     Joining(Instant),
@@ -42,8 +40,18 @@ pub(super) enum Phase {
     Proving(Option<Instant>),
     /// The sender announces and broadcasts packs.
     Packs,
-    /// All packs have been handed to the core.
-    Ended,
+    /// All packs have been announced.
+    Ended(EndOfStream),
+}
+
+/// The end of the stream of packs.
+pub(super) struct EndOfStream {
+    /// The hash of the hashes of all packs, in hexadecimal digits.
+    pub(super) root: String,
+    /// Bytes of all packs, and of what receivers copy.
+    pub(super) total: u64,
+    /// When it was, and how long the stream took.
+    pub(super) done: OthersDone,
 }
 
 /// A sender, once the transfer has started.
@@ -64,8 +72,6 @@ pub struct SenderSession<'a> {
     pub(super) under_way: Vec<OpId>,
     /// Bytes of these packs.
     pub(super) held: u64,
-    /// Number of packs so far, and their bytes.
-    pub(super) packs: (u32, u64),
     /// How far comparing is.
     pub(super) comparison: ComparingPhase,
     /// Operations that broadcast the header of a pack alone, and the numbers of these packs.
@@ -82,7 +88,6 @@ pub struct SenderSession<'a> {
     pub(super) offers: Offers,
     /// Hashes the hashes of all packs.
     pub(super) hasher: blake3::Hasher,
-    pub(super) root: Option<String>,
     /// Files that could not be read, and their numbers.
     pub(super) failed: Vec<FileFailure>,
     pub(super) failed_files: BTreeSet<u32>,
@@ -90,10 +95,6 @@ pub struct SenderSession<'a> {
     pub(super) lost_files: BTreeMap<u32, String>,
     /// What the sender checks a receiver's proof with that it has the files.
     pub(super) secret: Option<Secret>,
-    /// Bytes of all packs, and of what receivers copy, once all packs have been announced.
-    pub(super) total: Option<u64>,
-    /// When all packs had been announced, and how long the stream took.
-    pub(super) streamed: Option<OthersDone>,
     /// Most receivers that caught up at once after the stream.
     pub(super) most_catching_up: u32,
     /// Whether the core has been told something since the last step.
@@ -107,34 +108,31 @@ impl<'a> SenderSession<'a> {
     pub fn new(
         mut admission: Admission<'a>,
         driver: SendDriver,
-        (set, index): (Arc<SourceSet>, Arc<PackIndex>),
+        packer: Packer,
+        index: Arc<PackIndex>,
         plan: Plan,
-        options: &'a SendOptions,
         waker: Waker,
         tell: &'a mut dyn FnMut(SendEvent),
     ) -> SenderSession<'a> {
         let now = admission.start(&plan, tell);
-        let (packer, comparison) = match plan.start.compares.is_some() {
+        let options = admission.options;
+        let comparison = match plan.start.compares.is_some() {
             true => {
                 let members = admission.members.iter_mut();
                 members.for_each(|m| m.comparing = Some(MemberComparing::default()));
-                let packer = Packer::start_comparing(set.clone(), waker.clone());
-                (packer, ComparingPhase::Pages)
+                ComparingPhase::Pages
             }
-            false => (
-                Packer::start(set.clone(), waker.clone()),
-                ComparingPhase::None,
-            ),
+            false => ComparingPhase::None,
         };
         SenderSession {
-            admission,
             driver,
             packer,
             comparison,
             headers: Vec::new(),
             unbroadcast: Unbroadcast::default(),
             is_read: false,
-            set,
+            set: admission.set.clone(),
+            admission,
             catch_up: CatchUp::new(index.clone(), waker),
             by_unicast: false,
             offers: Offers::default(),
@@ -150,15 +148,11 @@ impl<'a> SenderSession<'a> {
             phase: Phase::Joining(now),
             under_way: Vec::new(),
             held: 0,
-            packs: (0, 0),
             hasher: blake3::Hasher::new(),
-            root: None,
             failed: Vec::new(),
             failed_files: BTreeSet::new(),
             lost_files: BTreeMap::new(),
             secret: None,
-            total: None,
-            streamed: None,
             most_catching_up: 0,
             fresh: true,
             ticked: None,
@@ -168,8 +162,7 @@ impl<'a> SenderSession<'a> {
 
     /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
-        self.admission
-            .admit_unprepared(&self.plan, self.options, self.tell);
+        self.admission.admit_unprepared(&self.plan, self.tell);
         while self.admission.members.iter().any(Member::active) {
             let now = self.clock.now();
             self.fresh = false;
@@ -205,6 +198,7 @@ impl<'a> SenderSession<'a> {
                 rest(&mut self.driver, step.wake, now)?;
             }
         }
+        self.count_receivers();
         self.progress();
         Ok(())
     }
@@ -220,6 +214,14 @@ impl<'a> SenderSession<'a> {
         let refused = self.driver.command(self.clock.now(), command);
         debug_assert!(refused.is_ok(), "{refused:?}");
         self.fresh = true;
+    }
+
+    /// The end of the stream, once all packs have been announced.
+    pub(super) fn ended(&self) -> Option<&EndOfStream> {
+        match &self.phase {
+            Phase::Ended(stream) => Some(stream),
+            _ => None,
+        }
     }
 
     /// Goes on to the next phase if it is time to.
@@ -250,7 +252,7 @@ impl<'a> SenderSession<'a> {
                 self.decide_what_is_compared();
                 self.feed()?;
             }
-            Phase::Ended => {
+            Phase::Ended(_) => {
                 self.admit_waiting();
                 self.send_again()?;
             }
@@ -367,66 +369,28 @@ impl<'a> SenderSession<'a> {
         members[at].active().then_some(at)
     }
 
-    fn peer(&self, peer: PeerKey) -> Option<usize> {
-        let members = &self.admission.members;
-        members.iter().position(|m| m.peer == peer && m.active())
-    }
-
     /// Handles an event of a control connection.
     fn heard(&mut self, event: bootstrap::Event) -> Result<(), Error> {
-        if let bootstrap::Event::Lost { peer, .. } | bootstrap::Event::Said { peer, .. } = &event
-            && self.admission.is_preparing(*peer)
-            && let Some(at) = self.peer(*peer)
-        {
-            let node = self.admission.members[at].node;
-            return self.admission.prepares(event, node, &self.plan, self.tell);
-        }
-        let Some(event) = self
-            .admission
-            .shows_key(event, &self.plan, self.options, self.tell)
-        else {
-            return Ok(());
-        };
-        match event {
-            bootstrap::Event::Hello {
-                peer,
-                address,
-                local,
-                hello,
-            } => {
-                let member = Member::new(peer, address, local, hello);
-                self.admission
-                    .comes_late(member, &self.plan, self.options, self.tell)?;
+        let plan = &self.plan;
+        match self.admission.hear(event, plan, self.tell)? {
+            Some((at, Heard::Prepares(event))) => {
+                let node = self.admission.members[at].node;
+                self.admission.prepares(event, node, plan, self.tell)?;
             }
-            bootstrap::Event::Refused {
-                name,
-                address,
-                reason,
-            } => {
-                let who = (name, address);
-                self.admission.note(who, By::Sender, reason, self.tell);
+            Some((at, Heard::Lost(reason))) => {
+                self.fail(at, State::Lost, exit::PEER_LOST, reason);
             }
-            bootstrap::Event::Pending(n) => self.admission.pending = n,
-            bootstrap::Event::Lost { peer, reason } => {
-                self.offers.remove(peer);
-                if let Some(at) = self.peer(peer) {
-                    self.fail(at, State::Lost, exit::PEER_LOST, reason);
-                }
-            }
-            bootstrap::Event::Said { peer, message } => {
-                if let Some(at) = self.peer(peer) {
-                    self.said(at, message);
-                }
-            }
-            // No receiver has a reliable channel here, and none is a guest.
-            bootstrap::Event::Frame { .. } | bootstrap::Event::Guest { .. } => {}
+            Some((at, Heard::Said(message))) => self.said(at, message),
+            // No receiver has a reliable channel here.
+            Some((_, Heard::Frame(_))) | None => {}
         }
         Ok(())
     }
 
     fn said(&mut self, at: usize, message: ToSender) {
-        let told = self.root.is_some();
-        let total = self.total.unwrap_or(0); // set together with the root
+        let total = self.ended().map(|stream| stream.total);
+        let told = total.is_some();
+        let total = total.unwrap_or(0);
         let member = &mut self.admission.members[at];
         member.heard = Instant::now();
         match (message, &mut member.stage) {
@@ -478,7 +442,9 @@ impl<'a> SenderSession<'a> {
                 }
             }
             (ToSender::Proven { packs }, Stage::Receiving | Stage::Storing(_))
-                if self.set.is_stream() && packs > member.proven && packs <= self.packs.0 =>
+                if self.set.is_stream()
+                    && packs > member.proven
+                    && packs <= self.catch_up.announced() =>
             {
                 (member.proven, member.unproven) = (packs, None);
                 self.release_proven();
@@ -505,7 +471,7 @@ impl<'a> SenderSession<'a> {
                                   read back from its file is not what was sent";
                     return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
                 }
-                match self.admission.members[at].lost.is_empty() {
+                match self.admission.members[at].missed.lost.is_empty() {
                     true => self.complete(at, State::Verified),
                     false => self.complete_but_for(at),
                 }
@@ -575,13 +541,14 @@ impl<'a> SenderSession<'a> {
             Phase::Joining(since) => Some(since),
             _ => None,
         };
+        let total = self.ended().map(|stream| stream.total);
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
             let joining = match member.part {
                 Part::Whole | Part::Demoted => joining,
                 Part::Late => Some(member.since),
             };
-            let mut waits = member.waits(now, self.options.patience, joining, self.total);
+            let mut waits = member.waits(now, self.options.patience, joining, total);
             let all = waits.clone();
             if let Some(wait) = waits.find(|w| w.exceeds(1)) {
                 self.slow(at, wait);

@@ -60,7 +60,7 @@ fn spoil(path: &Path, at: u64) {
 /// are compared.
 fn packs_of(set: &Arc<SourceSet>, compared: &EntryRanges) -> [Vec<Pack>; 3] {
     let waker = Waker::new().unwrap();
-    let packer = Packer::start_comparing(set.clone(), waker.clone());
+    let packer = Packer::start_comparing(set.clone(), waker.clone()).unwrap();
     let (mut packs, mut is_told) = ([(); 3].map(|()| Vec::new()), 0);
     loop {
         match packer.next() {
@@ -546,7 +546,7 @@ fn comparing_that_takes_too_long_is_given_up() {
     let (_, candidates) = looked(&dir, &set);
     let [_, _, compared] = packs_of(&set, &candidates.ranges());
     let waker = Waker::new().unwrap();
-    let mut comparer = Comparer::start(candidates, Duration::ZERO, false, waker.clone());
+    let mut comparer = Comparer::start(candidates, Duration::ZERO, false, waker.clone()).unwrap();
     let mut answers = Vec::new();
     for (number, pack) in (0..).zip(&compared) {
         comparer.compare(number, header(pack));
