@@ -149,7 +149,7 @@ pub use possession::{Challenge, Secret};
 pub use repacker::{Again, Repacker};
 pub use source_set::{Selection, SourceFile, SourceSet, Unopened, Version};
 pub use stream_writer::StreamWriter;
-pub use target::Target;
+pub use target::{SetOutcome, Target};
 pub use tree::{
     Candidates, Compared, Comparer, Destination, DryRun, FileMetadata, INCOMPLETE_MAX, Kept,
     Received, Remaining, Tree, UnprovenFile, folded_names, is_kept, remove_leftovers,

@@ -19,6 +19,28 @@ pub enum Target {
     Discard(Discard),
 }
 
+/// What has come of a set that is complete.
+#[derive(Clone, Debug, Default)]
+pub struct SetOutcome {
+    /// Paths of files that the sender could not read, or that were to remain and were changed, and
+    /// of links to them.
+    pub failed: Vec<PathBuf>,
+    /// Paths of files that were to remain and were changed, and of what was to be made of them. The
+    /// sender's proof does not hold without them.
+    pub changed: Vec<PathBuf>,
+    /// Whether entries that are not in the set were to be deleted, and were left because of
+    /// `changed`.
+    pub leaves_surplus: bool,
+    /// Bytes of files that remain.
+    pub present: u64,
+    /// Bytes of the files that are here. Files that failed do not count.
+    pub len: u64,
+    /// Number of entries that were deleted.
+    pub deleted: u64,
+    /// Number of devices and FIFOs that were not made.
+    pub special: u64,
+}
+
 impl Target {
     /// The entries so far.
     pub fn manifest(&self) -> &Manifest {
@@ -154,39 +176,28 @@ impl Target {
         }
     }
 
-    /// Bytes of the files that are here, once the set is complete. Files that failed do not count.
-    pub fn len_here(&self) -> u64 {
+    /// What has come of the set, once it is complete.
+    pub fn outcome(&self) -> SetOutcome {
         match self {
-            Target::Tree(tree) => tree.len_here(),
-            Target::Stream(stream) => stream.written(),
-            Target::DryRun(_) => 0,
-            Target::Discard(discard) => discard.len_here(),
-        }
-    }
-
-    /// Paths of the files that the sender could not read, and of hard links to them.
-    pub fn failed(&self) -> Vec<PathBuf> {
-        match self {
-            Target::Tree(tree) => tree.failed(),
-            Target::Discard(discard) => discard.failed(),
-            Target::Stream(_) | Target::DryRun(_) => Vec::new(),
-        }
-    }
-
-    /// Paths of the files that were to remain and cannot be kept, and of what was to be made of
-    /// them.
-    pub fn changed(&self) -> Vec<PathBuf> {
-        match self {
-            Target::Tree(tree) => tree.changed(),
-            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => Vec::new(),
-        }
-    }
-
-    /// Whether nothing was deleted because of these.
-    pub fn leaves_surplus(&self) -> bool {
-        match self {
-            Target::Tree(tree) => tree.leaves_surplus(),
-            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => false,
+            Target::Tree(tree) => SetOutcome {
+                failed: tree.failed(),
+                changed: tree.changed(),
+                leaves_surplus: tree.leaves_surplus(),
+                present: tree.present(),
+                len: tree.len_here(),
+                deleted: tree.deleted(),
+                special: tree.special(),
+            },
+            Target::Stream(stream) => SetOutcome {
+                len: stream.written(),
+                ..SetOutcome::default()
+            },
+            Target::DryRun(_) => SetOutcome::default(),
+            Target::Discard(discard) => SetOutcome {
+                failed: discard.failed(),
+                len: discard.len_here(),
+                ..SetOutcome::default()
+            },
         }
     }
 
@@ -194,22 +205,6 @@ impl Target {
     pub fn present(&self) -> u64 {
         match self {
             Target::Tree(tree) => tree.present(),
-            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
-        }
-    }
-
-    /// Number of entries that were deleted at the end.
-    pub fn deleted(&self) -> u64 {
-        match self {
-            Target::Tree(tree) => tree.deleted(),
-            Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
-        }
-    }
-
-    /// Number of devices and FIFOs that were not made.
-    pub fn special(&self) -> u64 {
-        match self {
-            Target::Tree(tree) => tree.special(),
             Target::Stream(_) | Target::DryRun(_) | Target::Discard(_) => 0,
         }
     }

@@ -175,7 +175,7 @@ pub struct Tree {
     named: BTreeMap<u32, Ranges>,
     /// Files that remain, and their states when they were compared.
     remaining_files: BTreeMap<u32, Version>,
-    /// Bytes of these files.
+    /// Bytes of the files that remain.
     present: u64,
     /// Files that were to remain and were changed since.
     changed: BTreeSet<u32>,
@@ -192,7 +192,7 @@ pub struct Tree {
     /// Bytes of the set for which no more of the disk is taken: they are there, or have their
     /// space, or never come.
     taken: u64,
-    /// How many of these are of files that an earlier run has left, holes included.
+    /// Bytes that files of an earlier run have already, holes included, by the file.
     kept_space: BTreeMap<u32, u64>,
     file_systems: FileSystems,
     /// The directory that was opened last.

@@ -26,7 +26,7 @@ use crate::config::RecvOptions;
 use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::manifest::Manifest;
-use crate::object::{Kept, PackRecord};
+use crate::object::{Kept, PackRecord, SetOutcome};
 use crate::text::ToldPath;
 use crate::transfer::events::{RecvEvent, RecvReport, State};
 use crate::transfer::kept_packs;
@@ -66,7 +66,7 @@ pub struct ReceiverSession<'a> {
     pub(super) packs: PackTable,
     /// Number of packs that are proven.
     pub(super) proven: usize,
-    /// As many as that of a stream, the sender knows.
+    /// Number of proven packs of a stream that the sender knows of.
     proven_told: usize,
     /// What is here from an earlier run.
     pub(super) kept: Kept,
@@ -99,16 +99,8 @@ pub struct ReceiverSession<'a> {
     is_here: bool,
     /// Whether the user knows what would be deleted, and wants no more.
     is_dry_run_over: bool,
-    /// Number of entries that were deleted.
-    deleted: u64,
-    /// Number of devices and FIFOs that were not made.
-    special: u64,
-    /// Files that the sender could not read, or that were to remain and were changed.
-    failed: Vec<PathBuf>,
-    /// The latter.
-    changed: Vec<PathBuf>,
-    /// Whether nothing was deleted because of these.
-    leaves_surplus: bool,
+    /// What has come of the set, once it is complete.
+    outcome: Option<SetOutcome>,
     pub(super) statistics: ReceiverStatistics,
     /// When data last arrived, and how many packets had arrived by then.
     pub(super) progress: (Instant, u64),
@@ -211,11 +203,7 @@ impl<'a> ReceiverSession<'a> {
             phase: Phase::Receiving,
             is_here: false,
             is_dry_run_over: false,
-            deleted: 0,
-            special: 0,
-            failed: Vec::new(),
-            changed: Vec::new(),
-            leaves_surplus: false,
+            outcome: None,
             statistics: ReceiverStatistics::default(),
             progress: (now, 0),
             worked: now,
@@ -468,12 +456,10 @@ impl<'a> ReceiverSession<'a> {
 
     /// Tells the sender that the set is stored.
     pub(super) fn safe(&mut self, finished: Finished) {
-        (self.failed, self.changed) = (finished.failed, finished.changed);
-        self.leaves_surplus = finished.leaves_surplus;
-        self.statistics.present_bytes = finished.present;
+        let Finished { proof, outcome } = finished;
+        self.statistics.present_bytes = outcome.present;
         self.statistics.kept_bytes = self.kept.bytes;
-        self.len = Some(finished.len);
-        (self.deleted, self.special) = (finished.deleted, finished.special);
+        self.len = Some(outcome.len);
         self.phase = Phase::Leaving(Instant::now() + FAREWELL);
         self.seconds = self.clock.0.elapsed().as_secs_f64();
         self.count();
@@ -482,19 +468,20 @@ impl<'a> ReceiverSession<'a> {
         match self.lost {
             Some(_) => self.dismissed = true,
             // The sender's proof does not hold without these files.
-            None if !self.changed.is_empty() => {
-                let reason = changed(&self.changed, self.leaves_surplus);
+            None if !outcome.changed.is_empty() => {
+                let reason = changed(&outcome.changed, outcome.leaves_surplus);
                 let code = exit::SOURCE_CHANGED;
                 _ = self.control.say(&ToSender::Failed { code, reason });
                 self.dismissed = true;
             }
             None => {
-                _ = self.control.say(&match finished.proof {
+                _ = self.control.say(&match proof {
                     Some(proof) => ToSender::Verified { statistics, proof },
                     None => ToSender::Received { statistics },
                 });
             }
         }
+        self.outcome = Some(outcome);
     }
 
     fn count(&mut self) {
@@ -567,6 +554,7 @@ impl<'a> ReceiverSession<'a> {
             Phase::Receiving | Phase::Storing => Manifest::default(),
         };
         self.count();
+        let outcome = self.outcome.take().unwrap_or_default();
         let told = |paths: &[PathBuf]| paths.iter().map(|path| ToldPath::from(&**path)).collect();
         RecvReport {
             messages: None,
@@ -575,17 +563,17 @@ impl<'a> ReceiverSession<'a> {
                 _ if self.is_dry_run_over => State::Refused,
                 Some(_) => State::Received,
                 None if self.options.discard => State::Received,
-                None if !self.changed.is_empty() => State::Failed,
+                None if !outcome.changed.is_empty() => State::Failed,
                 None => State::Verified,
             },
             len: self.len.unwrap_or(0),
             root: self.packs.root(),
-            deleted: self.deleted,
+            deleted: outcome.deleted,
             manifest,
-            special: self.special,
-            failed: told(&self.failed),
-            changed: told(&self.changed),
-            leaves_surplus: self.leaves_surplus,
+            special: outcome.special,
+            failed: told(&outcome.failed),
+            changed: told(&outcome.changed),
+            leaves_surplus: outcome.leaves_surplus,
             seconds: self.seconds,
             statistics: self.statistics,
         }

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::job_thread::{Desk, JobThread, Jobs};
 use crate::object::manifest::Manifest;
 use crate::object::pack::{Content, Header, Pack, Piece, Span};
-use crate::object::{BLOCK, Candidates, HASH, Kept, Remaining, Target, check_space};
+use crate::object::{BLOCK, Candidates, HASH, Kept, Remaining, SetOutcome, Target, check_space};
 use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
 
@@ -103,21 +103,8 @@ pub enum Stored {
 pub struct Finished {
     /// The proof for the sender that the files can be read; `None` for a stream.
     pub proof: Option<String>,
-    /// Files that the sender could not read, or that were to remain and were changed.
-    pub failed: Vec<PathBuf>,
-    /// Files that were to remain and were changed, and what was to be made of them. The sender's
-    /// proof does not hold without them.
-    pub changed: Vec<PathBuf>,
-    /// Whether nothing was deleted because of these.
-    pub leaves_surplus: bool,
-    /// Bytes of files that remain.
-    pub present: u64,
-    /// Bytes of the files that are here. Files that failed do not count.
-    pub len: u64,
-    /// Number of entries that were deleted.
-    pub deleted: u64,
-    /// Number of devices and FIFOs that were not made.
-    pub special: u64,
+    /// What has come of it.
+    pub outcome: SetOutcome,
 }
 
 /// How much a set may have of which that is not known before: a stream, and copies of files.
@@ -394,13 +381,7 @@ impl Work {
                 })?;
                 let finished = Finished {
                     proof: secret.map(|secret| secret.proof(node).to_string()),
-                    failed: self.target.failed(),
-                    changed: self.target.changed(),
-                    leaves_surplus: self.target.leaves_surplus(),
-                    present: self.target.present(),
-                    len: self.target.len_here(),
-                    deleted: self.target.deleted(),
-                    special: self.target.special(),
+                    outcome: self.target.outcome(),
                 };
                 tell.tell((Stored::Finished(finished), Vec::new()));
             }

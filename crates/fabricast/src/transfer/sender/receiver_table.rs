@@ -220,7 +220,7 @@ pub struct Member {
     pub keeps: KeptPacks,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
-    /// How many of these it has not placed.
+    /// Bytes of the packs that were sent since it was admitted and that it has not placed.
     pub due: u64,
     /// Whether it lacks packets that have been sent.
     pub lacks_sent: bool,

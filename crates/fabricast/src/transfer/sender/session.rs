@@ -70,7 +70,7 @@ pub struct SenderSession<'a> {
     pub(super) phase: Phase,
     /// Operations whose packs the driver has.
     pub(super) under_way: Vec<OpId>,
-    /// Bytes of these packs.
+    /// Bytes of the packs that the driver has.
     pub(super) held: u64,
     /// How far comparing is.
     pub(super) comparison: ComparingPhase,
