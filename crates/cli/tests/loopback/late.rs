@@ -71,6 +71,27 @@ fn several_come_late_while_packets_are_lost() {
     several_come_late(&["--inject-loss", "10"]);
 }
 
+/// What a late receiver has missed says nothing of how fast it is.
+#[test]
+fn one_that_comes_late_is_not_slow_by_what_it_missed() {
+    for rule in ["drop", "demote"] {
+        let dir = Scratch::new();
+        // Half of it is more than half of a window.
+        let source = dir.file("source", 80_000_000);
+        let rule = ["--slow", rule, "--patience", "1s", "--rate", "20MB/s"];
+        let (mut sender, address) =
+            common::sender(&source, &[&["--no-announce"], &rule[..]].concat());
+        let first = receiver(&address, "first", &dir.path("first"), &[]);
+        sender.until_share_of("fastest", 50);
+        let late = receiver(&address, "late", &dir.path("late"), &[]);
+        first.end().expect(0);
+        late.end().expect(0);
+        same(&source, &dir.path("late"));
+        let sent = sender.end().expect(0);
+        assert_eq!(sent.result("late")["part"], "late", "{rule:?}");
+    }
+}
+
 /// What several lack is sent once for all of them.
 #[test]
 fn what_several_lack_is_sent_once() {

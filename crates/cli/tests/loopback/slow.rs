@@ -107,6 +107,30 @@ fn a_source_that_all_have_is_let_go() {
     same(&source, &dir.path("copy"));
 }
 
+/// While one receiver stands still, the sender sends nothing new. The others have all that there is,
+/// and multicast reaches them.
+#[test]
+fn one_that_stands_still_makes_nobody_unreachable() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 60_000_000);
+    let fixed = ["--no-announce", "--min-receivers", "3", "--rate", "20MB/s"];
+    let (mut send, address) = sender(&source, &[&fixed[..], &["--datagram", "1472"]].concat());
+    let names = ["a", "b", "still"];
+    let runs = names.map(|name| receiver(&address, name, &dir.path(name), &[]));
+    send.until_share_of("fastest", 30);
+    runs[2].signal(Signal::STOP);
+    thread::sleep(Duration::from_secs(4));
+    runs[2].signal(Signal::CONT);
+    for (run, name) in runs.into_iter().zip(names) {
+        run.end().expect(0);
+        same(&source, &dir.path(name));
+    }
+    let sent = send.end().expect(0);
+    let unreached = sent.all("path").filter(|e| e["reach"] == "unicast");
+    let others: Vec<_> = unreached.filter(|e| e["receiver"] != "still").collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
 /// A sender by the rule `demote` with two receivers, and a third one, which is slow.
 fn demoting(dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
     demoting_of(("30MB/s", 60_000_000), dir, patience, args)

@@ -69,6 +69,25 @@ fn pour(mut write: PipeWriter) -> (Arc<AtomicU64>, JoinHandle<()>) {
     (count, thread)
 }
 
+/// A reader that takes little, and takes it all the time, gets on.
+#[test]
+fn a_pipe_that_is_slow_and_steady_is_not_dropped() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 60_000_000);
+    let rule = ["--no-announce", "--slow", "drop", "--patience", "3s"];
+    let (send, address) = common::sender(&source, &rule);
+    let (run, mut read) = sink(&address, "pipe", &[]);
+    let mut bytes = vec![0; 60_000_000];
+    // 8 MB in a second.
+    for some in bytes.chunks_mut(400_000) {
+        read.read_exact(some).unwrap();
+        thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(bytes == std::fs::read(source).unwrap());
+    run.end().expect(0);
+    send.end().expect(0);
+}
+
 /// Packs arrive damaged and datagrams are lost, so that the sender has to send parts of the stream
 /// again. One receiver makes a file.
 #[test]

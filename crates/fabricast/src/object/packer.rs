@@ -19,9 +19,12 @@ use crate::waker::Waker;
 
 /// Packs that are read before they are asked for.
 const AHEAD: usize = 1;
-/// Bytes of the first pack of files. Each further one is twice as long, up to [`PACK_MAX`]: so the
-/// first data leave early.
+/// Bytes of the first pack of files. Each further one is twice as long, up to a limit: so the first
+/// data leave early.
 const FIRST: usize = 1 << 20;
+/// A set has at least so many packs as long as they are, or they are no longer than [`PIECE_MAX`]: a
+/// receiver that is killed loses the packs that it has in part.
+const PACKS_MIN: u64 = 64;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 48 << 20;
 
@@ -298,7 +301,8 @@ impl Reading<'_> {
         let gap = std::mem::take(&mut self.gap);
         self.end = 0;
         self.start = (0, 0);
-        self.most = (self.most * 2).min(PACK_MAX);
+        let limit = (self.set.manifest().len() / PACKS_MIN) as usize;
+        self.most = (self.most * 2).min(limit.clamp(PIECE_MAX, PACK_MAX));
         let pack = Pack::around(content, memory, gap);
         self.say(match self.compares {
             true => Packed::Compare(pack),

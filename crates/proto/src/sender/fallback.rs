@@ -105,12 +105,15 @@ impl Sender {
         f: &Feedback<'_>,
         out: &mut VecDeque<Output>,
     ) {
+        let all = self.group_fresh();
+        let next = as_of.and_then(|burst| self.bursts.get(burst.wrapping_add(1)));
         let (as_of, sent) = match as_of.map(|burst| self.bursts.get(burst)) {
             Some(Some(burst)) => (burst.at, burst.group_fresh),
             // What was sent since a burst that is forgotten says nothing.
             Some(None) => return,
-            None => (now, self.group_fresh()),
+            None => (now, all),
         };
+        let may_have = next.map_or(all, |next| next.group_fresh);
         let rtt = self.rtt.smoothed().unwrap_or_default();
         let has_all = f.cum == self.ops.sent;
         let m = &mut self.members[i];
@@ -119,10 +122,11 @@ impl Sender {
         m.hearing
             .note_repairs(as_of, m.had, has_all, m.repairs as u32);
         if m.path_state != PathState::Multicast || !m.is_ready() {
-            m.hearing.start(as_of, counts);
+            m.hearing
+                .start(as_of, (f.received, may_have, m.repairs as u32));
         } else if m
             .hearing
-            .is_lost((now, as_of), counts, rtt, m.losses.tries())
+            .is_lost((now, as_of), counts, may_have, rtt, m.losses.tries())
         {
             let node = m.node;
             self.fall_back_to_unicast(i, PathState::Unicast);

@@ -75,17 +75,19 @@ impl Hearing {
     }
 
     /// Takes the member's report of `received` new packets as of a time at which the group had been
-    /// sent `sent`; `repairs` were queued for the member. Returns whether multicast no longer
-    /// reaches the member.
+    /// sent `sent`; `repairs` were queued for the member. Of what the group was sent since, the
+    /// member may have got all up to `may_have`. Returns whether multicast no longer reaches the
+    /// member.
     pub fn is_lost(
         &mut self,
         (now, as_of): (Time, Time),
         (received, sent, repairs): (u32, u32, u32),
+        may_have: u32,
         rtt: Duration,
         tries: u32,
     ) -> bool {
         if received != self.received {
-            self.start(as_of, (received, sent, repairs));
+            self.start(as_of, (received, may_have, repairs));
             return false;
         }
         // This report may be as of a time before that of the last one, which named no burst.
@@ -154,7 +156,7 @@ mod tests {
         let mut report = |ms| {
             let (as_of, sent, repairs) = as_of(ms);
             hearing.note_repairs(at(as_of), had(ms), false, repairs);
-            hearing.is_lost((at(ms), at(as_of)), (500, sent, repairs), MS, 1)
+            hearing.is_lost((at(ms), at(as_of)), (500, sent, repairs), sent, MS, 1)
         };
         let _ = report(4000);
         report(4200)
@@ -164,6 +166,21 @@ mod tests {
     fn a_member_that_gets_nothing_new_is_not_reached() {
         assert!(is_found_lost(|ms| (ms, 2000, 0), |_| Seq(500)));
         assert!(!is_found_lost(|ms| (ms, 1003, 0), |_| Seq(500)));
+    }
+
+    /// It has all packets of the last burst, of which the count is that before the burst. Nobody is
+    /// sent anything more.
+    #[test]
+    fn what_came_with_the_last_burst_is_not_missed() {
+        let at = |ms: u32| Time::ZERO + ms * MS;
+        let mut hearing = Hearing::default();
+        let mut report = |ms, as_of, sent| {
+            let counts = (1000, sent, 0);
+            hearing.is_lost((at(ms), at(as_of)), counts, 1000, MS, 1)
+        };
+        assert!(!report(1000, 990, 940));
+        assert!(!report(4000, 4000, 1000) && !report(4200, 4200, 1000));
+        assert!(!report(5000, 5000, 1004) && report(5200, 5200, 1004));
     }
 
     /// Its newest burst was sent before the rest, which still waits in a queue.

@@ -23,9 +23,17 @@ use crate::text::shown;
 const FLUSHED: usize = 16;
 
 impl Tree {
-    /// Ends the set, after [`Tree::answer`]: links, what is to be deleted, owners, modes and times
-    /// of directories, and the flush of all that.
+    /// Ends the set, after [`Tree::answer`], and removes what is kept of sets that it has replaced.
     pub fn finish(&mut self) -> Result<(), Error> {
+        self.end()?;
+        let top = self.destination.name.as_deref();
+        remove_replaced(&self.root, &self.manifest, top);
+        Ok(())
+    }
+
+    /// Ends the set: links, what is to be deleted, owners, modes and times of directories, and the
+    /// flush of all that.
+    pub(super) fn end(&mut self) -> Result<(), Error> {
         if !self.is_complete() {
             return Err(absurd("it ends before all files are there"));
         }
@@ -79,8 +87,6 @@ impl Tree {
         if let Some(journal) = self.journal.take() {
             journal.remove();
         }
-        let top = self.destination.name.as_deref();
-        remove_replaced(&self.root, &self.manifest, top);
         Ok(())
     }
 

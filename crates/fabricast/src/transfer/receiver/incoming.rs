@@ -56,6 +56,9 @@ pub fn gather(missing: u64) -> Duration {
 pub struct Store {
     /// Bytes of packs that have arrived and wait to be stored, or that other receivers may need.
     waiting: Cell<u64>,
+    /// Bytes that were placed late, of packs that have arrived as a whole and do not count as
+    /// waiting yet.
+    released: Cell<u64>,
     /// Memory of packs that are stored.
     spare: RefCell<Vec<Vec<u8>>>,
 }
@@ -79,6 +82,16 @@ impl Store {
     /// Bytes that may still come before so much waits that nothing more is taken.
     pub fn room(&self) -> u64 {
         WAITING_MAX.saturating_sub(self.waiting.get())
+    }
+
+    /// Counts bytes of a pack that has arrived and that are placed late, if so few wait that these
+    /// may be.
+    fn release(&self, bytes: u64) -> bool {
+        let may = self.waiting.get() + self.released.get() <= WAITING_MAX;
+        if may {
+            self.released.set(self.released.get() + bytes);
+        }
+        may
     }
 
     /// Memory for a pack of `len` bytes. Memory that was in use before costs much less than new
@@ -121,8 +134,12 @@ pub struct Incoming {
     /// Empty until the first bytes arrive.
     bytes: Vec<u8>,
     store: Rc<Store>,
+    /// Number of bytes that have arrived.
+    arrived: usize,
     /// Extents that are not placed yet: offset and length.
     late: Vec<(u64, u32)>,
+    /// Bytes of the pack that count as released in the store.
+    released: u64,
 }
 
 impl Incoming {
@@ -132,7 +149,9 @@ impl Incoming {
             len,
             bytes: Vec::new(),
             store: store.clone(),
+            arrived: 0,
             late: Vec::new(),
+            released: 0,
         }
     }
 
@@ -142,8 +161,15 @@ impl Incoming {
     }
 
     /// Gives the bytes up.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub fn into_bytes(mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        let released = self.store.released.get();
+        self.store.released.set(released - self.released);
     }
 }
 
@@ -176,6 +202,7 @@ unsafe impl Object for Incoming {
         }
         let start = offset as usize;
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        self.arrived += bytes.len();
         if self.store.is_full() {
             self.late.push((offset, bytes.len() as u32));
             return Written::Later;
@@ -184,10 +211,25 @@ unsafe impl Object for Incoming {
     }
 
     fn progress(&mut self, report: &mut dyn FnMut(u64, u32, Outcome)) {
-        if !self.store.is_full() {
-            let late = self.late.drain(..);
-            late.for_each(|(offset, len)| report(offset, len, Outcome::Ok));
+        if self.store.is_full() {
+            return;
         }
+        // A pack that has arrived waits as soon as all of it is placed. If all such packs were
+        // placed at once, nothing more could be until nearly all of them are stored, and the
+        // receiver would seem to stand still.
+        let has_arrived = self.arrived == self.len;
+        let mut count = 0;
+        for &(offset, len) in &self.late {
+            if has_arrived {
+                if !self.store.release(len.into()) {
+                    break;
+                }
+                self.released += u64::from(len);
+            }
+            report(offset, len, Outcome::Ok);
+            count += 1;
+        }
+        self.late.drain(..count);
     }
 }
 
@@ -218,6 +260,43 @@ mod tests {
         assert_eq!(placed(&mut pack), [(3, 3), (6, 4)]);
         assert_eq!(placed(&mut pack), []);
         assert_eq!(pack.into_bytes(), b"abcdefghij");
+    }
+
+    /// A disk or pipe that is slow all the time takes one pack after the other, and the sender sees
+    /// that.
+    #[test]
+    fn packs_that_wait_are_placed_only_as_others_are_stored() {
+        let store = Rc::<Store>::default();
+        let len = 1 << 20;
+        let mut packs: Vec<Incoming> = (0..40).map(|_| Incoming::new(len, &store)).collect();
+        store.wait(WAITING_MAX + 1);
+        for pack in &mut packs {
+            for half in [0, len / 2] {
+                assert_eq!(pack.write(half as u64, &vec![1; len / 2]), Written::Later);
+            }
+        }
+        let all_placed = |packs: &mut [Incoming]| -> usize {
+            packs.iter_mut().map(|pack| placed(pack).len()).sum()
+        };
+        store.done(WAITING_MAX + 1);
+        assert_eq!(
+            all_placed(&mut packs),
+            33,
+            "16 MiB, and the half that goes beyond"
+        );
+        assert_eq!(all_placed(&mut packs), 0);
+        // The first pack is stored.
+        drop(packs.remove(0));
+        assert_eq!(all_placed(&mut packs), 2);
+        // One of which something lacks holds up those behind it: it never waits.
+        let mut pack = Incoming::new(len, &store);
+        assert_eq!(pack.write(0, &[1; 5]), Written::Placed);
+        store.wait(WAITING_MAX + 1);
+        assert_eq!(pack.write(5, &[1; 5]), Written::Later);
+        store.done(WAITING_MAX + 1);
+        assert_eq!(placed(&mut pack), [(5, 5)]);
+        drop((pack, packs));
+        assert_eq!(store.released.get(), 0);
     }
 
     #[test]

@@ -95,13 +95,9 @@ impl SenderSession<'_> {
     pub(super) fn leave_far_behind(&mut self, passed: Duration) {
         let start = &self.plan.start;
         let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
-        // What a member has not compared, or lacks of that or of what others keep, says nothing of
-        // how fast it is.
-        let (sent, spared) = (self.catch_up.bytes_announced(), self.has_spared());
-        let placed = |member: &Member| match spared {
-            true => sent.saturating_sub(member.due),
-            false => member.placed,
-        };
+        // What a member has not compared, or has missed, says nothing of how fast it is.
+        let sent = self.catch_up.bytes_announced();
+        let placed = |member: &Member| sent.saturating_sub(member.due);
         let members = self.admission.members.iter();
         let fastest = members.filter(|m| m.in_group()).map(placed).max();
         for at in 0..self.admission.members.len() {

@@ -76,10 +76,11 @@ impl CatchUp {
         missed.runs().map(bytes).sum()
     }
 
-    /// Whether another pack may be read: one at a time, and within the share unless the network
+    /// Whether this pack may be read again: one at a time, and within the share unless the network
     /// `is_free`, since all of the stream was sent.
-    pub fn is_due(&self, is_free: bool) -> bool {
-        self.reading.is_none() && (is_free || self.bytes * SHARE <= self.broadcast)
+    pub fn is_due(&self, pack: u32, is_free: bool) -> bool {
+        let len = self.bytes_before(pack + 1) - self.bytes_before(pack);
+        self.reading.is_none() && (is_free || (self.bytes + len) * SHARE <= self.broadcast)
     }
 
     /// Has a pack read, without what came of the files `failed`.
@@ -127,31 +128,34 @@ pub enum CannotRead {
 mod tests {
     use super::*;
 
-    /// While the stream runs, what is sent again has one percent of its bytes, and the pack that
-    /// goes beyond is the last. When the stream has ended, nothing bounds it.
+    /// While the stream runs, what is sent again has one percent of its bytes at most. When the
+    /// stream has ended, nothing bounds it.
     #[test]
     fn packs_are_sent_again_within_their_share_while_the_stream_runs() {
         let dir = crate::object::testing::scratch();
         let set = crate::object::testing::set_of(std::slice::from_ref(&dir));
         let index = Arc::new(PackIndex::new(set));
         let mut catch_up = CatchUp::new(index, Waker::new().unwrap());
-        assert!(catch_up.is_due(false), "nothing was sent again yet");
-        catch_up.add(1000);
-        assert!(catch_up.is_due(false), "nothing was sent again yet");
-        catch_up.broadcast(60);
-        catch_up.broadcast(140);
-        for (again, is_due) in [(0, true), (1, true), (2, true), (3, false), (200, false)] {
-            catch_up.bytes = again;
-            assert_eq!(catch_up.is_due(false), is_due, "{again} of 200 bytes");
-            assert!(catch_up.is_due(true), "{again} bytes after the stream");
+        assert_eq!(
+            (catch_up.add(2), catch_up.add(3), catch_up.announced()),
+            (0, 1, 2)
+        );
+        for (again, broadcast, of_two, of_three) in [
+            (0, 0, false, false),
+            (0, 199, false, false),
+            (0, 200, true, false),
+            (0, 300, true, true),
+            (2, 399, false, false),
+            (2, 500, true, true),
+        ] {
+            (catch_up.bytes, catch_up.broadcast) = (again, broadcast);
+            let is_due = [0, 1].map(|pack| catch_up.is_due(pack, false));
+            assert_eq!(is_due, [of_two, of_three], "{again} of {broadcast} bytes");
+            assert!(catch_up.is_due(0, true), "{again} bytes after the stream");
         }
-        catch_up.broadcast(19_800);
-        assert!(catch_up.is_due(false), "1 % of 20 000 bytes");
-        catch_up.bytes = 201;
-        assert!(!catch_up.is_due(false));
         // One pack is read at a time, whatever is left of the share.
         catch_up.reading = Some(0);
-        assert!(!catch_up.is_due(true));
+        assert!(!catch_up.is_due(0, true));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -119,13 +119,6 @@ impl SenderSession<'_> {
         });
     }
 
-    /// Whether a member that was there from the start may lack packs that were compared. Those that
-    /// are too slow for it come after that.
-    pub(super) fn others_lack(&self) -> bool {
-        let lacks = |m: &Member| m.compares() && m.complete.is_none();
-        self.has_compared() && self.admission.members.iter().any(lacks)
-    }
-
     /// Whether members only compare, and nothing is under way but headers.
     pub(super) fn only_compares(&self) -> bool {
         self.has_compared() && self.under_way.len() == self.headers.len()

@@ -56,7 +56,9 @@ impl SenderSession<'_> {
 
     /// Admits the receivers that wait for it to the group.
     pub(super) fn admit_waiting(&mut self) {
-        let may_return = self.ended().is_some() && !self.others_lack();
+        // A demoted one would hold up the others that catch up.
+        let lacks = |m: &Member| m.in_group() && m.part != Part::Demoted && m.complete.is_none();
+        let may_return = self.ended().is_some() && !self.admission.members.iter().any(lacks);
         let waits = |m: &Member| match m.place {
             Place::Waiting => m.active(),
             Place::Aside => m.active() && may_return,
@@ -91,6 +93,10 @@ impl SenderSession<'_> {
         let packs = self.catch_up.announced();
         let has_ended = self.ended().is_some();
         let member = &mut self.admission.members[at];
+        // What it waited for is not its time to catch up.
+        if member.place == Place::Aside {
+            member.since = Instant::now();
+        }
         (member.place, member.sent) = (Place::Member, 0);
         member.missed.admitted(packs, Instant::now());
         let is_told = std::mem::replace(&mut member.knows_end, has_ended);
@@ -182,7 +188,7 @@ impl SenderSession<'_> {
         }
         let has_ended = self.ended().is_some();
         let is_free = has_ended || self.only_compares();
-        if !self.catch_up.is_due(is_free) || self.is_full() || self.awaits_served() {
+        if self.is_full() || self.awaits_served() {
             return Ok(());
         }
         // Those that were there from the start do not wait for what others have missed. What others
@@ -194,7 +200,9 @@ impl SenderSession<'_> {
             let lacking = lacking.filter(|m| (m.part == Part::Whole) == is_whole);
             lacking.filter_map(|m| m.missed.first()).min()
         };
-        if let Some(next) = first(true).or_else(|| first(false)) {
+        if let Some(next) = first(true).or_else(|| first(false))
+            && self.catch_up.is_due(next, is_free)
+        {
             self.release_served();
             if let Err(error) = self.catch_up.read(next, &self.failed_files) {
                 self.cannot_send_again(next, &CannotRead::Broken(error));

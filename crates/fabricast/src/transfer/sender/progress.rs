@@ -34,15 +34,22 @@ impl SenderSession<'_> {
                 }
                 if !status.gone && m.in_group() {
                     let due = m.sent.saturating_sub(status.placed);
-                    // What is sent again comes after the stream.
-                    let lacking = due
-                        + match m.part {
-                            Part::Whole => uncompared(m, &self.catch_up),
-                            Part::Late | Part::Demoted => self.catch_up.lacking(&m.missed),
-                        };
-                    let placed = self.catch_up.bytes_announced().saturating_sub(lacking);
                     m.due = due;
-                    m.placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
+                    // What is sent again comes after the stream.
+                    let lacking = match m.part {
+                        Part::Whole => uncompared(m, &self.catch_up),
+                        Part::Late | Part::Demoted => self.catch_up.lacking(&m.missed),
+                    };
+                    let placed = self
+                        .catch_up
+                        .bytes_announced()
+                        .saturating_sub(due + lacking);
+                    let placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
+                    m.placed = match m.part {
+                        Part::Whole => placed,
+                        // It may not have said yet what it has, and has what was known before.
+                        Part::Late | Part::Demoted => placed.max(m.placed),
+                    };
                     m.waited = status.waited;
                     m.lacks_sent = status.lacks;
                     if has_ended && m.missed.is_nothing() && due == 0 {
@@ -122,7 +129,8 @@ impl SenderSession<'_> {
     pub(super) fn look_at_share(&mut self) {
         if let Some(share) = &mut self.share {
             let size = self.plan.start.payload_size;
-            share.look(outgoing(&self.driver, &self.plan), size.into());
+            let is_held = self.driver.node().takes_turns(ALL);
+            share.look(outgoing(&self.driver, &self.plan), size.into(), is_held);
         }
     }
 

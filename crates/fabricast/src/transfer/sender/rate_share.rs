@@ -73,8 +73,8 @@ impl TransferShare {
     }
 
     /// Finds out from what the transfer has `sent`, in packets of `size` bytes, how much it could
-    /// send.
-    pub fn look(&mut self, sent: Outgoing, size: u64) {
+    /// send. `is_held`: whether it has something to send now, and only the rate holds it back.
+    pub fn look(&mut self, sent: Outgoing, size: u64, is_held: bool) {
         let Some(before) = self.before.filter(|_| self.holds > 0) else {
             return;
         };
@@ -87,7 +87,9 @@ impl TransferShare {
         let rate = sent.bytes.saturating_sub(before.bytes) as f64 / time.as_secs_f64();
         let wants = match sent.packets == before.packets {
             true => 0,
-            false if rate >= USES * holds => u64::MAX,
+            // One that gets its work in pieces uses little of a small share, and does each piece
+            // as fast as the share lets it.
+            false if is_held || rate >= USES * holds => u64::MAX,
             false => ((ROOM * rate) as u64).max(self.rate.total() / LEAST),
         };
         self.before = Some(sent);
@@ -109,6 +111,11 @@ mod tests {
 
     /// What a transfer wants that has 1 MB/s and has sent these packets in this time.
     fn wants(packets: u64, time: Duration) -> u64 {
+        wants_if(false, packets, time)
+    }
+
+    /// The same, if the rate holds it back when it looks or not.
+    fn wants_if(is_held: bool, packets: u64, time: Duration) -> u64 {
         let mut share = TransferShare::new(SharedRate::new(1_000_000).join());
         share.want(u64::MAX);
         share.holds = share.rate.take().expect("it is alone");
@@ -124,7 +131,7 @@ mod tests {
             packets: 5 + packets,
             bytes: bytes + packets * SIZE,
         };
-        share.look(sent, SIZE);
+        share.look(sent, SIZE, is_held);
         share.wants
     }
 
@@ -135,6 +142,7 @@ mod tests {
         assert_eq!(wants(50, TICK), 750_000);
         assert_eq!(wants(1, TICK), 31_250, "it may need more soon");
         assert_eq!(wants(0, TICK), 0);
+        assert_eq!(wants_if(true, 1, TICK), u64::MAX, "the rate holds it");
         // It is too soon to say.
         assert_eq!(wants(0, TICK / 3), u64::MAX);
     }
