@@ -93,6 +93,7 @@ impl<'a> Copy<'a> {
                 ));
             }
         };
+        sending::check_names(sources, "")?;
         let target = Target::parse(target.as_os_str(), |name| env::var(name).ok())?;
         let is_slurm = env::var_os("SLURM_JOB_ID").is_some();
         let launcher = Launcher::new(args.launch.as_deref(), is_slurm)?;

@@ -25,6 +25,11 @@ pub fn run(args: &args::Send, interrupt: Arc<AtomicBool>) -> u8 {
         let (name, selection) = (args.name.as_deref(), sending::selection(&args.how));
         return sending::dry_run(&args.sources, name, &args.how, &selection, &mut out);
     }
+    if args.sources.len() > 1
+        && let Err(error) = sending::check_names(&args.sources, ", or send it alone")
+    {
+        return out.error(&error);
+    }
     let options = options(args, interrupt);
     let by_hand = options.start.by_hand.clone();
     let source = match sending::source(&args.sources, args.name.as_deref()) {

@@ -1,6 +1,7 @@
 //! What `send`, `copy` and `serve` share: options, the list of `--dry-run`, progress, the table at
 //! the end.
 
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -15,8 +16,8 @@ use fabricast::error::{Error, exit};
 use fabricast::ibrmp;
 use fabricast::interface::{self, Interface};
 use fabricast::object::manifest::{Kind, Special};
-use fabricast::object::{Selection, SourceSet};
-use fabricast::text::{ToldPath, escaped};
+use fabricast::object::{Selection, SourceSet, safe_name};
+use fabricast::text::{ToldPath, escaped, shown};
 use fabricast::transfer::{self, By, Part, SendEvent};
 use fabricast_console::units;
 
@@ -56,6 +57,28 @@ pub fn source<'a>(
         input: input.into(),
         name: name.unwrap_or(STDIN_NAME),
     })
+}
+
+/// Refuses what no receiver takes into a directory, because of its name there. `or`: what else its
+/// user can do.
+pub fn check_names(sources: &[PathBuf], or: &str) -> Result<(), Error> {
+    let unsafe_name = |source: &&PathBuf| {
+        let name = source.file_name().map(OsStr::to_string_lossy);
+        name.is_some_and(|name| safe_name(&name).is_none())
+    };
+    match sources
+        .iter()
+        .filter(|s| s.as_os_str() != STDIN)
+        .find(unsafe_name)
+    {
+        None => Ok(()),
+        Some(source) => Err(Error::Usage(format!(
+            "receivers take {} into no directory: a name at the top of what is sent does not \
+             begin with . or -, and has no control characters; send the directory that it lies \
+             in{or}",
+            shown(source)
+        ))),
+    }
 }
 
 /// Whether the files go by P3's protocol.

@@ -366,3 +366,23 @@ fn what_another_transfer_will_take_counts_as_taken() {
     run.signal(Signal::TERM);
     run.end().expect(0);
 }
+
+/// What a late follower lacks comes at the rate, although it comes in pieces.
+#[test]
+fn a_late_follower_gets_the_whole_rate() {
+    let dir = Scratch::new();
+    let feed = feed_in(&dir);
+    let (sender, address) = serve(&feed, "0", &["--rate", "4MB/s"]);
+    let mut first = follow(&address, &dir.path("first"), &[]);
+    first.until("catalogue", |_| true);
+    fs::rename(dir.file("big", 20_000_000), feed.join("big")).unwrap();
+    first.until_share_of("placed", 60);
+    let mut late = follow(&address, &dir.path("late"), &[]);
+    // At a thirtieth of the rate it would take more than a minute and a half.
+    for run in [&mut first, &mut late] {
+        until_entry(run, "big");
+    }
+    ends(first);
+    ends(late);
+    ends(sender);
+}

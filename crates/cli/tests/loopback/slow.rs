@@ -107,8 +107,8 @@ fn a_source_that_all_have_is_let_go() {
     same(&source, &dir.path("copy"));
 }
 
-/// While one receiver stands still, the sender sends nothing new. The others have all that there is,
-/// and multicast reaches them.
+/// While one receiver stands still, the sender sends nothing new. The others have all that there
+/// is, and multicast reaches them.
 #[test]
 fn one_that_stands_still_makes_nobody_unreachable() {
     let dir = Scratch::new();

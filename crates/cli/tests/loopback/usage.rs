@@ -194,6 +194,42 @@ fn results_that_cannot_be_written_are_a_failure() {
     same(&source, &copy);
 }
 
+/// No receiver takes a hidden name at the top, and the sender knows that before anybody comes.
+#[test]
+fn a_name_that_no_receiver_takes_is_refused_at_once() {
+    let dir = Scratch::new();
+    let [hidden, plain] = [".hidden", "plain"].map(|name| dir.file(name, 100));
+    let [hidden, plain] = [&hidden, &plain].map(|path| path.to_str().unwrap());
+    for args in [
+        &["send", plain, hidden][..],
+        &["copy", hidden, "node1:/tmp"],
+    ] {
+        let end = Run::start(args).end().expect(2);
+        assert!(
+            end.stderr.contains("the directory that it lies in"),
+            "{}",
+            end.stderr
+        );
+    }
+}
+
+/// A destination that its user may not write to is found before the receiver takes part.
+#[test]
+fn a_destination_that_cannot_be_written_is_refused_at_once() {
+    let dir = Scratch::new();
+    let to = dir.path("to");
+    std::fs::create_dir(&to).unwrap();
+    set_mode(&to, 0o555);
+    let mut command = bound_by_permissions();
+    command.args(["recv", to.to_str().unwrap(), "--from", "127.0.0.1:9"]);
+    let end = Run::spawn(command).end().expect(1);
+    assert!(
+        end.stderr.contains("cannot make files in"),
+        "{}",
+        end.stderr
+    );
+}
+
 #[test]
 fn the_longest_file_name_can_be_received() {
     let dir = Scratch::new();

@@ -22,8 +22,8 @@ const AHEAD: usize = 1;
 /// Bytes of the first pack of files. Each further one is twice as long, up to a limit: so the first
 /// data leave early.
 const FIRST: usize = 1 << 20;
-/// A set has at least so many packs as long as they are, or they are no longer than [`PIECE_MAX`]: a
-/// receiver that is killed loses the packs that it has in part.
+/// The limit for packs is such that so many make up the set, and at least [`PIECE_MAX`]. A receiver
+/// that is killed loses the packs that it has in part.
 const PACKS_MIN: u64 = 64;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 48 << 20;

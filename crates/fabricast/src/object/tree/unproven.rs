@@ -131,7 +131,7 @@ impl UnprovenFile {
         tree.set_metadata(ENTRY, tree.readable_mode(ENTRY), &partial.file)?;
         tree.add_to_batch(partial)?;
         tree.name_batch()?;
-        // Nothing is kept here of a file that was to have this name, and to look for that would take
+        // Nothing is kept here of a file that was to have this name. To look for that would take
         // longer the more files there are.
         tree.end()
     }

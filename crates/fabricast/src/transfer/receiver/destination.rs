@@ -2,8 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
 use super::errors::strange;
 use crate::bootstrap::message::{VERSION, Welcome};
@@ -22,6 +25,27 @@ const NOWHERE: &str = "/dev/null";
 
 /// Reports what is wrong with the destination before the receiver looks for a sender.
 pub fn check(options: &RecvOptions) -> Result<(), Error> {
+    check_place(options)?;
+    match options.makes_files() {
+        true => check_permissions(place(options).0),
+        false => Ok(()),
+    }
+}
+
+/// Whether files can be made in a directory, as far as its permissions say.
+fn check_permissions(directory: &Path) -> Result<(), Error> {
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    match accessat(CWD, directory, access, AtFlags::EACCESS) {
+        Err(e @ (Errno::ACCESS | Errno::ROFS)) => {
+            let what = format!("this user cannot make files in {}", directory.display());
+            Err(Error::io(what, io::Error::from(e)))
+        }
+        // Whatever else it is will show.
+        _ => Ok(()),
+    }
+}
+
+fn check_place(options: &RecvOptions) -> Result<(), Error> {
     let dest = &options.dest;
     if options.serve && !options.makes_files() {
         return Err(Error::Usage(format!(
