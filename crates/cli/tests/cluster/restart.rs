@@ -89,9 +89,9 @@ struct Receivers {
 }
 
 impl Receivers {
-    /// A cluster with so many hosts that may receive the tree.
-    fn up(count: usize) -> Option<Receivers> {
-        let cluster = Cluster::up(count, &["--rate", "400mbit"])?;
+    /// A cluster with so many hosts that may receive the tree, made with these options.
+    fn up(count: usize, options: &[&str]) -> Option<Receivers> {
+        let cluster = Cluster::up(count, &[&["--rate", "400mbit"], options].concat())?;
         let dir = Scratch::new();
         let top = long_tree(&dir);
         let before = cluster.stat();
@@ -130,15 +130,12 @@ impl Receivers {
     }
 }
 
-/// One receiver of several is killed and comes back, and the sender goes on: what it has missed
-/// enters its own port alone, also where the switch does not notice at once that hosts have left.
-#[test]
-fn a_killed_receiver_costs_the_others_nothing() {
+/// One receiver of several is killed and comes back, and the sender goes on. Returns what has
+/// entered their ports, that of the killed one first.
+fn one_of_several_is_killed(options: &[&str]) -> Option<Vec<f64>> {
     let hosts = ["h2", "h3", "h4"];
     let (killed, others) = (hosts[0], &hosts[1..]);
-    let Some(receivers) = Receivers::up(hosts.len()) else {
-        return;
-    };
+    let receivers = Receivers::up(hosts.len(), options)?;
     let sender = send(&receivers.cluster, &receivers.top, hosts.len());
     let going_on: Vec<Run> = others.iter().map(|host| receivers.start(host)).collect();
     let mut receiver = receivers.start(killed);
@@ -150,8 +147,24 @@ fn a_killed_receiver_costs_the_others_nothing() {
         run.end().expect(0);
     }
     sender.end().expect(0);
-    let shares = receivers.shares(&hosts, len(&end));
-    assert!(shares[1..].iter().all(|&share| share <= 1.1), "{shares:?}");
+    Some(receivers.shares(&hosts, len(&end)))
+}
+
+/// What a killed receiver has missed enters its own port alone, also where the switch does not
+/// notice at once that hosts have left.
+#[test]
+fn a_killed_receiver_costs_the_others_nothing() {
+    if let Some(shares) = one_of_several_is_killed(&[]) {
+        assert!(shares[1..].iter().all(|&share| share <= 1.1), "{shares:?}");
+    }
+}
+
+/// Where the switch notices at once that hosts have left, little comes twice to the killed one.
+#[test]
+fn a_killed_receiver_of_several_takes_hardly_more_than_the_set() {
+    if let Some(shares) = one_of_several_is_killed(&["--fast-leave"]) {
+        assert!(shares.iter().all(|&share| share <= 1.1), "{shares:?}");
+    }
 }
 
 /// The sender is killed and started again, and one of the receivers then is new: what the others
@@ -160,7 +173,7 @@ fn a_killed_receiver_costs_the_others_nothing() {
 fn a_new_receiver_costs_those_of_a_killed_sender_nothing() {
     let hosts = ["h2", "h3", "h4", "h5"];
     let (old, new) = (&hosts[..3], hosts[3]);
-    let Some(receivers) = Receivers::up(hosts.len()) else {
+    let Some(receivers) = Receivers::up(hosts.len(), &[]) else {
         return;
     };
     let sender = send(&receivers.cluster, &receivers.top, old.len());

@@ -257,8 +257,10 @@ mod tests {
         assert_eq!(pack.write(6, b"ghij"), Written::Later);
         assert_eq!(placed(&mut pack), []);
         store.done(1);
-        assert_eq!(placed(&mut pack), [(3, 3), (6, 4)]);
+        assert_eq!(placed(&mut pack), [(3, 3)]);
         assert_eq!(placed(&mut pack), []);
+        store.done(3);
+        assert_eq!(placed(&mut pack), [(6, 4)]);
         assert_eq!(pack.into_bytes(), b"abcdefghij");
     }
 

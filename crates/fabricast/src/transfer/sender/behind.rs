@@ -174,6 +174,9 @@ impl SenderSession<'_> {
         };
         for at in 0..members.len() {
             let member = &self.admission.members[at];
+            if member.place == Place::Aside {
+                continue; // it waits for others
+            }
             let (others, receivers) = match member.part {
                 Part::Whole => (half, 1),
                 _ => (Some(streamed), catch_up),
