@@ -24,7 +24,7 @@ const AHEAD: usize = 1;
 const FIRST: usize = 1 << 20;
 /// The limit for packs is such that so many make up the set, and at least [`PIECE_MAX`]. A receiver
 /// that is killed loses the packs that it has in part.
-const PACKS_MIN: u64 = 64;
+const PACKS_MIN: u64 = 32;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 48 << 20;
 
