@@ -1,7 +1,6 @@
 //! What `send`, `copy` and `serve` share: options, the list of `--dry-run`, progress, the table at
 //! the end.
 
-use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -62,15 +61,11 @@ pub fn source<'a>(
 /// Refuses what no receiver takes into a directory, because of its name there. `or`: what else its
 /// user can do.
 pub fn check_names(sources: &[PathBuf], or: &str) -> Result<(), Error> {
-    let unsafe_name = |source: &&PathBuf| {
-        let name = source.file_name().map(OsStr::to_string_lossy);
-        name.is_some_and(|name| safe_name(&name).is_none())
+    let is_unsafe = |source: &&PathBuf| {
+        let name = source.file_name().filter(|_| source.as_os_str() != STDIN);
+        name.is_some_and(|name| safe_name(&name.to_string_lossy()).is_none())
     };
-    match sources
-        .iter()
-        .filter(|s| s.as_os_str() != STDIN)
-        .find(unsafe_name)
-    {
+    match sources.iter().find(is_unsafe) {
         None => Ok(()),
         Some(source) => Err(Error::Usage(format!(
             "receivers take {} into no directory: a name at the top of what is sent does not \

@@ -168,8 +168,8 @@ mod tests {
         assert!(!is_found_lost(|ms| (ms, 1003, 0), |_| Seq(500)));
     }
 
-    /// It has all packets of the last burst, of which the count is that before the burst. Nobody is
-    /// sent anything more.
+    /// The member has all packets of the last burst; the burst's count is that before its packets.
+    /// The sender sends nothing more.
     #[test]
     fn what_came_with_the_last_burst_is_not_missed() {
         let at = |ms: u32| Time::ZERO + ms * MS;

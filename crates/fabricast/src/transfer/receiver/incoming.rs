@@ -290,7 +290,7 @@ mod tests {
         // The first pack is stored.
         drop(packs.remove(0));
         assert_eq!(all_placed(&mut packs), 2);
-        // One of which something lacks holds up those behind it: it never waits.
+        // A pack that lacks something never waits: it holds up those behind it.
         let mut pack = Incoming::new(len, &store);
         assert_eq!(pack.write(0, &[1; 5]), Written::Placed);
         store.wait(WAITING_MAX + 1);

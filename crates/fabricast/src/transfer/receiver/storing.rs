@@ -336,19 +336,16 @@ struct Work {
     behind: VecDeque<(u32, Pack, Proof)>,
 }
 
-/// Where the thread tells what it has done, and gives memory back.
-type Tell<'a> = &'a Desk<Job, Done>;
-
 impl Work {
-    fn work(&mut self, job: Job, tell: Tell<'_>) -> Result<(), Error> {
+    fn work(&mut self, job: Job, desk: &Desk<Job, Done>) -> Result<(), Error> {
         match job {
             Job::Arrived(number, pack, proof) => self.behind.push_back((number, pack, proof)),
             Job::Keep(number, hash) => {
                 if let (Some(header), Some(headers)) = (self.target.keep(&hash)?, &self.headers) {
                     headers.add(number, header);
                 }
-                tell.tell((Stored::Proven, Vec::new()));
-                tell.tell((Stored::Pack(number), Vec::new()));
+                desk.tell((Stored::Proven, Vec::new()));
+                desk.tell((Stored::Pack(number), Vec::new()));
             }
             Job::Remain(files, packs) => {
                 self.target.remain(files)?;
@@ -359,11 +356,11 @@ impl Work {
                             .for_each(|header| headers.add(number, header));
                     }
                 }
-                tell.tell((Stored::Remain(self.target.present()), Vec::new()));
+                desk.tell((Stored::Remain(self.target.present()), Vec::new()));
             }
             Job::Mended(pack, header) => {
                 self.is_damaged = false;
-                self.store(self.damaged, pack, &header, tell)?;
+                self.store(self.damaged, pack, &header, desk)?;
             }
             Job::Finish(key, node) => {
                 if !self.has_manifest() {
@@ -373,8 +370,8 @@ impl Work {
                 let secret = self.target.finish(key, &mut |bytes| {
                     let left = to_take.load(Ordering::Relaxed).saturating_sub(bytes);
                     to_take.store(left, Ordering::Relaxed);
-                    tell.tell((Stored::Copied(bytes), Vec::new()));
-                    match tell.is_over() {
+                    desk.tell((Stored::Copied(bytes), Vec::new()));
+                    match desk.is_over() {
                         true => Err(Error::Interrupted),
                         false => Ok(()),
                     }
@@ -383,7 +380,7 @@ impl Work {
                     proof: secret.map(|secret| secret.proof(node).to_string()),
                     outcome: self.target.outcome(),
                 };
-                tell.tell((Stored::Finished(finished), Vec::new()));
+                desk.tell((Stored::Finished(finished), Vec::new()));
             }
             // Nobody may wait for the answer any more.
             Job::ReadBack(spans, answer) => _ = answer.send(self.target.read_back(&spans)),
@@ -394,7 +391,7 @@ impl Work {
         {
             let hash = match proof {
                 Proof::Header(header) => {
-                    self.store(number, pack, &header, tell)?;
+                    self.store(number, pack, &header, desk)?;
                     continue;
                 }
                 Proof::Hash(hash) => hash,
@@ -403,9 +400,9 @@ impl Work {
             let repair = BlockRepair::new(number, pack, hash)?;
             if !repair.is_done() {
                 (self.is_damaged, self.damaged) = (true, number);
-                tell.tell((Stored::Damaged(repair), Vec::new()));
+                desk.tell((Stored::Damaged(repair), Vec::new()));
             } else if let Some((pack, header)) = repair.into_pack() {
-                self.store(number, pack, &header, tell)?;
+                self.store(number, pack, &header, desk)?;
             }
         }
         Ok(())
@@ -431,9 +428,9 @@ impl Work {
         number: u32,
         pack: Pack,
         header: &Header,
-        tell: Tell<'_>,
+        desk: &Desk<Job, Done>,
     ) -> Result<(), Error> {
-        tell.tell((Stored::Proven, Vec::new()));
+        desk.tell((Stored::Proven, Vec::new()));
         match &header.content {
             // It is here already; this sender has cut it in other pages.
             Content::Page if self.offered.is_kept => {}
@@ -457,12 +454,12 @@ impl Work {
                         return Err(contradiction());
                     }
                     if self.compares {
-                        self.look(tell)?;
+                        self.look(desk)?;
                     }
                     if let Some(surplus) = self.target.surplus()? {
-                        tell.tell((Stored::Surplus(surplus), Vec::new()));
+                        desk.tell((Stored::Surplus(surplus), Vec::new()));
                     }
-                    tell.tell((Stored::Manifest, Vec::new()));
+                    desk.tell((Stored::Manifest, Vec::new()));
                 }
             }
             Content::Pieces(_) if !self.has_manifest() => return Err(contradiction()),
@@ -475,20 +472,20 @@ impl Work {
                 }
             }
         }
-        tell.tell((Stored::Pack(number), pack.bytes));
+        desk.tell((Stored::Pack(number), pack.bytes));
         Ok(())
     }
 
     /// Finds the candidates before anything is made.
-    fn look(&mut self, tell: Tell<'_>) -> Result<(), Error> {
+    fn look(&mut self, desk: &Desk<Job, Done>) -> Result<(), Error> {
         let until = Instant::now() + LOOKING;
         let mut is_cut = false;
         let go_on = &mut || {
             is_cut = Instant::now() >= until;
-            !is_cut && !tell.is_over()
+            !is_cut && !desk.is_over()
         };
         if let Some(candidates) = self.target.find_candidates(go_on) {
-            tell.tell((Stored::Looked { candidates, is_cut }, Vec::new()));
+            desk.tell((Stored::Looked { candidates, is_cut }, Vec::new()));
         }
         self.target.make_places()
     }

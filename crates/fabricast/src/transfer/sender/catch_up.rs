@@ -80,7 +80,12 @@ impl CatchUp {
     /// `is_free`, since all of the stream was sent.
     pub fn is_due(&self, pack: u32, is_free: bool) -> bool {
         let len = self.bytes_before(pack + 1) - self.bytes_before(pack);
-        self.reading.is_none() && (is_free || (self.bytes + len) * SHARE <= self.broadcast)
+        !self.is_reading() && (is_free || (self.bytes + len) * SHARE <= self.broadcast)
+    }
+
+    /// Whether a pack is being read.
+    pub fn is_reading(&self) -> bool {
+        self.reading.is_some()
     }
 
     /// Has a pack read, without what came of the files `failed`.

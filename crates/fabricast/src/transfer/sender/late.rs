@@ -188,7 +188,7 @@ impl SenderSession<'_> {
         }
         let has_ended = self.ended().is_some();
         let is_free = has_ended || self.only_compares();
-        if self.is_full() || self.awaits_served() {
+        if self.catch_up.is_reading() || self.is_full() || self.awaits_served() {
             return Ok(());
         }
         // Those that were there from the start do not wait for what others have missed. What others

@@ -186,7 +186,7 @@ pub struct Member {
     pub may_have: bool,
     /// How far it is with comparing what it has, if it takes part in that.
     pub comparing: Option<MemberComparing>,
-    /// When it connected.
+    /// When it connected, was prepared, or was admitted again.
     pub since: Instant,
     /// How it is reached.
     pub path_state: PathState,

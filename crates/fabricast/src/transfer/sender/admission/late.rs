@@ -18,7 +18,7 @@ use crate::bootstrap::message::{Start, ToReceiver, ToSender};
 use crate::bootstrap::{Event, PeerKey};
 use crate::error::Error;
 use crate::interface::Family;
-use crate::transfer::events::{By, SendEvent};
+use crate::transfer::events::SendEvent;
 use crate::transfer::sender::plan::Plan;
 use crate::transfer::sender::receiver_table::{Member, Stage};
 
@@ -148,20 +148,10 @@ impl Admission<'_> {
                 self.comes_late(member, plan, tell)?;
                 return Ok(None);
             }
-            Event::Refused {
-                name,
-                address,
-                reason,
-            } => {
-                self.note((name, address), By::Sender, reason, tell);
-                return Ok(None);
+            // These mean the same before the start.
+            event @ (Event::Refused { .. } | Event::Pending(_) | Event::Guest { .. }) => {
+                return self.take(event, tell).map(|()| None);
             }
-            Event::Pending(n) => {
-                self.pending = n;
-                return Ok(None);
-            }
-            // Nobody is a guest of a sender.
-            Event::Guest { .. } => return Ok(None),
             Event::Lost { peer, reason } => (peer, Heard::Lost(reason)),
             Event::Said { peer, message } => (peer, Heard::Said(message)),
             Event::Frame { peer, frame } => (peer, Heard::Frame(frame)),
