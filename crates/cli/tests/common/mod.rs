@@ -165,7 +165,9 @@ impl End {
     /// Checks the exit code.
     #[track_caller]
     pub fn expect(self, code: i32) -> End {
-        assert_eq!(self.code, Some(code), "{self:#?}");
+        // The last event says why, and a summary of many tests shows the first lines.
+        let last = self.events.last();
+        assert_eq!(self.code, Some(code), "{last:?}\n{self:#?}");
         self
     }
 }

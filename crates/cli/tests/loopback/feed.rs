@@ -526,7 +526,7 @@ fn metrics_say_what_has_come() {
     wait_until(|| {
         let values = scrape(&metrics);
         let hooks = values.get("fabricast_hooks_total{result=\"failure\"}");
-        hooks == Some(&2.0) && values["fabricast_removed_entries_total"] > 0.0
+        hooks == Some(&2.0) && values["fabricast_wanted_entries"] == 0.0
     });
     sender.until("summary", |_| true);
     sender.until("summary", |_| true);

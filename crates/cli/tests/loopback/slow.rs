@@ -234,6 +234,30 @@ fn one_that_is_demoted_waits_for_its_turn() {
     catches_up(&dir, send, slow);
 }
 
+/// A receiver that was slow to join, and is demoted later, has nothing to say until its turn comes.
+#[test]
+fn one_that_joined_slowly_and_is_demoted_waits_for_its_turn() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 60_000_000);
+    let fixed = ["--no-announce", "--min-receivers", "3", "--rate", "10MB/s"];
+    let rule = ["--slow", "demote", "--patience", "500ms"];
+    let (mut send, address) = sender(&source, &[&fixed[..], &rule].concat());
+    let slow = receiver(&address, "slow", &dir.path("slow"), &[]);
+    send.until_ever("connected", |e| e["receiver"] == "slow");
+    slow.signal(Signal::STOP);
+    let good = ["a", "b"].map(|name| receiver(&address, name, &dir.path(name), &[]));
+    send.until_ever("slow", |e| e["receiver"] == "slow");
+    slow.signal(Signal::CONT);
+    send.until_share_of("fastest", 10);
+    slow.signal(Signal::STOP);
+    send.until_ever("demoted", |e| e["receiver"] == "slow");
+    slow.signal(Signal::CONT);
+    for run in good {
+        run.end().expect(0);
+    }
+    catches_up(&dir, send, slow);
+}
+
 /// One that stays stopped is given up when it is to catch up.
 #[test]
 fn one_that_stays_stopped_is_dropped() {

@@ -40,6 +40,8 @@ impl SenderSession<'_> {
         let member = &mut self.admission.members[at];
         (member.part, member.place) = (Part::Demoted, Place::Aside);
         (member.complete, member.waited) = (None, Duration::ZERO);
+        // It has nothing to say while it waits for its turn.
+        member.slow = false;
         let node = member.node;
         self.offers.remove(member.peer);
         self.admission
@@ -93,9 +95,10 @@ impl SenderSession<'_> {
         let packs = self.catch_up.announced();
         let has_ended = self.ended().is_some();
         let member = &mut self.admission.members[at];
-        // What it waited for is not its time to catch up.
+        // What it waited for is not its time to catch up, and it had nothing to say.
         if member.place == Place::Aside {
-            member.since = Instant::now();
+            let now = Instant::now();
+            (member.since, member.heard) = (now, now);
         }
         (member.place, member.sent) = (Place::Member, 0);
         member.missed.admitted(packs, Instant::now());
