@@ -86,7 +86,7 @@ fn to_receiver(bytes: &[u8]) -> bool {
     };
     match message {
         ToReceiver::Refused { reason }
-        | ToReceiver::Removed { reason }
+        | ToReceiver::Removed { reason, .. }
         | ToReceiver::Aborted { reason, .. } => {
             assert!(reason.chars().all(harmless));
         }

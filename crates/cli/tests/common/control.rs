@@ -1,6 +1,6 @@
 //! Hand-made control connections, with messages that no real sender or receiver sends.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,20 +82,29 @@ impl Peer {
 
     /// Sends a message.
     pub fn say(&mut self, message: Value) {
-        let bytes = message.to_string().into_bytes();
-        let [_, _, a, b] = (bytes.len() as u32).to_be_bytes();
-        self.0.write_all(&[b'M', 0, a, b]).unwrap();
-        self.0.write_all(&bytes).unwrap();
+        self.put(b'M', message.to_string().as_bytes()).unwrap();
+    }
+
+    /// Sends a frame of this kind.
+    pub fn put(&mut self, kind: u8, bytes: &[u8]) -> io::Result<()> {
+        let [_, a, b, c] = (bytes.len() as u32).to_be_bytes();
+        self.0.write_all(&[kind, a, b, c])?;
+        self.0.write_all(bytes)
     }
 
     /// Receives the next frame: its kind, and its bytes.
-    pub fn raw(&mut self) -> (u8, Vec<u8>) {
+    pub fn try_raw(&mut self) -> io::Result<(u8, Vec<u8>)> {
         let mut head = [0; 4];
-        self.0.read_exact(&mut head).unwrap();
+        self.0.read_exact(&mut head)?;
         let len = u32::from_be_bytes([0, head[1], head[2], head[3]]);
         let mut bytes = vec![0; len as usize];
-        self.0.read_exact(&mut bytes).unwrap();
-        (head[0], bytes)
+        self.0.read_exact(&mut bytes)?;
+        Ok((head[0], bytes))
+    }
+
+    /// Receives the next frame, which comes.
+    pub fn raw(&mut self) -> (u8, Vec<u8>) {
+        self.try_raw().unwrap()
     }
 
     /// Receives the next message.
@@ -121,9 +130,7 @@ impl Peer {
 
     /// Sends bytes, as if they had been requested.
     pub fn give(&mut self, bytes: &[u8]) {
-        let [_, a, b, c] = (bytes.len() as u32).to_be_bytes();
-        self.0.write_all(&[b'B', a, b, c]).unwrap();
-        self.0.write_all(bytes).unwrap();
+        self.put(b'B', bytes).unwrap();
     }
 
     /// Whether the other end closes, and says nothing before.

@@ -50,7 +50,7 @@ fn one_that_claims_what_it_lacks_harms_itself() {
             "dropped": 0, "proof": "0".repeat(64),
         });
         liar.say(counted);
-        liar.until("removed");
+        assert_eq!(liar.until("removed")["code"], 6);
     });
     assert_eq!(sent.result("liar")["state"], "failed");
     assert_eq!(present(&good), 12_000_000);

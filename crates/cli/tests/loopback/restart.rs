@@ -56,6 +56,30 @@ fn one_that_was_killed_goes_on_with_another_sender() {
     }
 }
 
+/// Receivers are killed, and come back together. None takes the seat of another one.
+#[test]
+fn those_that_come_back_together_have_their_seats() {
+    let dir = Scratch::new();
+    let top = long_tree(&dir);
+    let seats = ["--min-receivers", "4", "--max-receivers", "4"];
+    let (mut sender, address) = send(&[&top], &[&RATE[..], &seats].concat());
+    let start = |name: &str| recv(&address, name, &dir.path(name));
+    let stays = start("stays");
+    let killed = ["a", "b", "c"].map(start);
+    sender.until_share_of("fastest", 30);
+    killed.iter().for_each(|run| run.signal(Signal::KILL));
+    for name in ["a", "b", "c"] {
+        sender.until_ever("failed", |e| e["receiver"] == name);
+    }
+    for run in ["a", "b", "c"].map(start).into_iter().chain([stays]) {
+        run.end().expect(0);
+    }
+    sender.end().expect(0);
+    for name in ["stays", "a", "b", "c"] {
+        check(&top, &dir.path(name));
+    }
+}
+
 /// A receiver is killed and comes back while the sender goes on with another one.
 #[test]
 fn one_that_was_killed_comes_back_late() {

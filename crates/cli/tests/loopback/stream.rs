@@ -1,17 +1,19 @@
 //! Standard input and standard output, between real processes on the loopback.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crate::common::control::{Peer, ip};
 use crate::common::tree::{recv, send};
 use crate::common::{self, FABRICAST, Run, Scratch, receiver};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Arguments of a sender on the loopback.
 const SEND: [&str; 7] = [
@@ -81,11 +83,69 @@ fn a_pipe_that_is_slow_and_steady_is_not_dropped() {
     // 8 MB in a second.
     for some in bytes.chunks_mut(400_000) {
         read.read_exact(some).unwrap();
-        thread::sleep(std::time::Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
     }
     assert!(bytes == std::fs::read(source).unwrap());
     run.end().expect(0);
     send.end().expect(0);
+}
+
+/// A receiver of a stream whose control connection goes through this process, which lets it say of
+/// one pack at a time, every second, that it is proven.
+fn proves_slowly(address: &str) -> (Run, PipeReader) {
+    let (sender, listener) = (
+        address.to_owned(),
+        TcpListener::bind("127.0.0.1:0").unwrap(),
+    );
+    let (run, read) = sink(&listener.local_addr().unwrap().to_string(), "slow", &[]);
+    thread::spawn(move || {
+        let mut from = Peer::accept(&listener);
+        let mut to = Peer::connect(&sender);
+        let (mut forth, mut back) = (to.0.try_clone().unwrap(), from.0.try_clone().unwrap());
+        thread::spawn(move || std::io::copy(&mut forth, &mut back));
+        let mut told = 0;
+        while let Ok((kind, bytes)) = from.try_raw() {
+            let message: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            let mut done = Ok(());
+            if message["say"] == "proven" {
+                for packs in told + 1..=message["packs"].as_u64().unwrap() {
+                    thread::sleep(Duration::from_secs(1));
+                    let proven = json!({"say": "proven", "packs": packs}).to_string();
+                    done = to.put(kind, proven.as_bytes());
+                    told = packs;
+                }
+            } else {
+                done = to.put(kind, &bytes);
+            }
+            if done.is_err() {
+                return;
+            }
+        }
+    });
+    (run, read)
+}
+
+/// The sender of a stream keeps it until all have proven it. Whoever says so as slowly as it may
+/// holds the others up, and the rule for slow receivers applies.
+#[test]
+fn one_that_proves_a_stream_slowly_is_dropped() {
+    let dir = Scratch::new();
+    let sent = bytes_of(&dir, 400_000_000);
+    let rule = ["--min-receivers", "2", "--slow", "drop", "--patience", "3s"];
+    let (sender, address, mut write) = stream(&rule);
+    let (slow, read) = proves_slowly(&address);
+    let _ = read_all(read);
+    let (good, read) = sink(&address, "good", &[]);
+    let good_bytes = read_all(read);
+    write.write_all(&sent).unwrap();
+    drop(write);
+    assert!(good_bytes.join().unwrap() == sent);
+    good.end().expect(0);
+    let result = sender.end().expect(4).result("slow").clone();
+    assert_eq!(result["state"], "dropped");
+    let reason = result["reason"].as_str().unwrap();
+    assert!(reason.contains("held the others"), "{reason}");
+    slow.end().expect(9);
 }
 
 /// Packs arrive damaged and datagrams are lost, so that the sender has to send parts of the stream

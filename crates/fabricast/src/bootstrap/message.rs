@@ -585,6 +585,8 @@ pub enum ToReceiver {
     Last(Last),
     /// The sender no longer waits for this receiver.
     Removed {
+        /// Exit code that says why.
+        code: u8,
         /// Why, in words.
         #[serde(deserialize_with = "text")]
         reason: String,
@@ -632,7 +634,7 @@ mod tests {
             let json = format!(r#"{{"say": "{say}", "code": 1, "reason": {RAW}}}"#);
             let reason = match message(json.as_bytes()).unwrap() {
                 ToReceiver::Refused { reason }
-                | ToReceiver::Removed { reason }
+                | ToReceiver::Removed { reason, .. }
                 | ToReceiver::Aborted { reason, .. } => reason,
                 other => panic!("{other:?}"),
             };
@@ -653,12 +655,12 @@ mod tests {
     #[test]
     fn no_text_is_endless() {
         let json = format!(
-            r#"{{"say": "removed", "reason": "{}"}}"#,
+            r#"{{"say": "removed", "code": 1, "reason": "{}"}}"#,
             "x".repeat(100_000)
         );
         let removed = message(json.as_bytes());
         assert!(
-            matches!(removed, Some(ToReceiver::Removed { reason }) if reason.len() == TEXT_MAX)
+            matches!(removed, Some(ToReceiver::Removed { reason, .. }) if reason.len() == TEXT_MAX)
         );
     }
 }

@@ -87,7 +87,11 @@ pub fn recv(options: &RecvOptions, tell: &mut dyn FnMut(RecvEvent)) -> Result<Re
             say_why(&mut control, error, is_found, options.net.wording);
             let is_cut_off = matches!(
                 error,
-                Error::PeerLost(_) | Error::Interrupted | Error::Refused(_) | Error::Timeout(_)
+                Error::PeerLost(_)
+                    | Error::Interrupted
+                    | Error::Refused(_)
+                    | Error::SourceChanged(_)
+                    | Error::Timeout(_)
             );
             // One that follows a feed goes on by itself.
             if is_cut_off

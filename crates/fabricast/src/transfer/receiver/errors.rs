@@ -30,9 +30,14 @@ pub fn refused(refused: fabricast_proto::Refused) -> Error {
 pub fn surprise(message: ToReceiver) -> Error {
     match message {
         ToReceiver::Refused { reason } => Error::Refused(format!("the sender refused: {reason}")),
-        ToReceiver::Removed { reason } => Error::Refused(format!(
-            "the sender has gone on without this receiver: {reason}"
-        )),
+        ToReceiver::Removed { code, reason } => {
+            let text = format!("the sender has gone on without this receiver: {reason}");
+            match code {
+                exit::INTEGRITY => Error::Integrity(format!("{text}; do not use what is here")),
+                exit::SOURCE_CHANGED => Error::SourceChanged(text),
+                _ => Error::Refused(text),
+            }
+        }
         ToReceiver::Aborted { code, reason } if code == exit::INTERRUPTED => {
             Error::PeerLost(format!("the sender has given up: {reason}"))
         }
@@ -102,4 +107,27 @@ pub fn changed(files: &[PathBuf], leaves_surplus: bool) -> String {
             false => "",
         }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receiver whose proof is wrong, or that lacks what has changed at the sender, ends with the
+    /// exit code that says so.
+    #[test]
+    fn a_removed_receiver_ends_with_the_code_for_what_is_wrong_with_its_files() {
+        for (code, ends_with) in [
+            (exit::INTEGRITY, exit::INTEGRITY),
+            (exit::SOURCE_CHANGED, exit::SOURCE_CHANGED),
+            (exit::REFUSED, exit::REFUSED),
+            (exit::PEER_LOST, exit::REFUSED),
+            (exit::OK, exit::REFUSED),
+        ] {
+            let reason = "why".to_owned();
+            let error = surprise(ToReceiver::Removed { code, reason });
+            assert_eq!(error.exit_code(), ends_with, "{code}");
+            assert!(error.to_string().contains("why"), "{error}");
+        }
+    }
 }

@@ -392,7 +392,8 @@ impl<'a> Admission<'a> {
     /// Makes room for one more receiver: refuses the oldest that is not prepared if there are too
     /// many. Only a prepared receiver has its seat for certain.
     fn make_room(&mut self, tell: &mut dyn FnMut(SendEvent)) {
-        let preparing = self.members.len() - self.joining().count();
+        let members = self.members.iter();
+        let preparing = members.filter(|m| m.stage == Stage::Preparing).count();
         // Receivers of the other family take no seat from these.
         let taken = self.present() + preparing;
         if preparing >= PREPARING || taken >= self.options.start.max_receivers {
@@ -634,6 +635,25 @@ mod tests {
             admission.members.extend(members);
             admission.make_room(&mut |_| ());
             assert_eq!(admission.members.len(), 6);
+        });
+    }
+
+    /// Receivers that were lost have left their seats to those that come back.
+    #[test]
+    fn who_prepares_is_not_put_out_for_lost_ones() {
+        let mut options = SendOptions::default();
+        options.start.max_receivers = 4;
+        admission(options, |mut admission| {
+            let lost = || Stage::Over {
+                state: State::Lost,
+                reason: None,
+                seconds: 0.0,
+            };
+            let stages = [Stage::Receiving, lost(), lost(), lost(), Stage::Preparing];
+            let members = stages.map(|stage| receiver("10.0.0.2", "10.0.0.1", stage));
+            admission.members.extend(members);
+            admission.make_room(&mut |_| ());
+            assert_eq!(admission.members.len(), 5);
         });
     }
 }

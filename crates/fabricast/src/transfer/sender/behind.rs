@@ -128,10 +128,16 @@ impl SenderSession<'_> {
         let comparing = || group().filter(|m| m.compares());
         let idle = comparing().filter(|m| !m.has_to_compare()).count();
         let others_compared = most(idle, comparing().count());
+        // A stream is kept until all have proven it.
+        let proves = self.keeps_all() && self.packer.waits();
+        let packs = self.catch_up.announced();
+        let proved = group().filter(|m| m.proven >= packs).count();
+        let others_proved = most(proved, group().count());
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
             let holds = sends && others_have && member.in_group() && member.lacks_sent
-                || compares && others_compared && member.compares() && member.has_to_compare();
+                || compares && others_compared && member.compares() && member.has_to_compare()
+                || proves && others_proved && member.in_group() && member.proven < packs;
             let may = member.in_group() && self.may_leave(member);
             let bears = self.bears(member, HOLDS_UP_MAX);
             let balance = &mut self.admission.members[at].holds;

@@ -104,6 +104,7 @@ impl Admission<'_> {
     pub fn dismiss(&mut self, at: usize, code: u8, reason: String) -> SendEvent {
         let member = &self.members[at];
         let removed = ToReceiver::Removed {
+            code,
             reason: reason.clone(),
         };
         self.rendezvous.say(member.peer, removed);
