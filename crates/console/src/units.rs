@@ -31,6 +31,14 @@ pub fn duration(s: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
 }
 
+/// Parses a time that is not zero.
+pub fn some_time(s: &str) -> Result<Duration, String> {
+    let time = duration(s)?;
+    (!time.is_zero())
+        .then_some(time)
+        .ok_or_else(|| "a time of more than 0".into())
+}
+
 /// Parses a rate, in bytes per second: `500Mbit`, `1Gbit`, `100MB/s`. A bare `500M` means bits, as
 /// with other network tools.
 pub fn rate(s: &str) -> Result<u64, String> {

@@ -75,7 +75,7 @@ pub struct Follow {
         long,
         value_name = "TIME",
         requires = "follow",
-        value_parser = units::duration,
+        value_parser = units::some_time,
         help_heading = "Feeds",
     )]
     pub keep_for: Option<Duration>,

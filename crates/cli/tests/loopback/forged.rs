@@ -192,7 +192,7 @@ fn a_receiver_that_is_removed_when_it_has_proven_all_keeps_the_file() {
     peer.say(json!({"say": "end", "packs": 2, "key": KEY}));
     let held = flush.reached();
     peer.until("working");
-    peer.say(json!({"say": "removed", "reason": "too slow"}));
+    peer.say(json!({"say": "removed", "code": 9, "reason": "too slow"}));
     recv.until("notice", |e| {
         e["text"].as_str().unwrap().contains("too slow")
     });

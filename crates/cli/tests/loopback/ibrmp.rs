@@ -71,6 +71,27 @@ fn several_files_at_once_reach_all_receivers() {
     assert_eq!([0, 1, 2, 3].map(opened), [true, true, true, false]);
 }
 
+/// More files are complete than may wait to be stored, and what says so waits for credits, which
+/// requests of other files have taken.
+#[test]
+fn many_open_files_do_not_wait_for_each_other() {
+    let dir = Scratch::new();
+    let names: Vec<String> = (0..100).map(|n| format!("f{n}")).collect();
+    let files: Vec<_> = names.iter().map(|name| dir.file(name, 300_000)).collect();
+    let others: Vec<&str> = files[1..].iter().map(|f| f.to_str().unwrap()).collect();
+    let args = [&others[..], &["--file-timeout", "8s"]].concat();
+    let (send, from) = start(&files[0], "1", &args);
+    let run = into(&dir, "r", &from, &["--inject-loss", "90%"]);
+    let sent = send.end().expect(0);
+    run.end().expect(0);
+    for (file, name) in files.iter().zip(&names) {
+        same(file, &dir.path("r").join(name));
+    }
+    let messages = &sent.one("summary")["messages"];
+    assert_eq!(messages["received"]["TRANSFER_DONE"], 100);
+    assert_eq!(messages["sent"]["FILE_TIMEOUT"], 0);
+}
+
 /// Only root can give files away; anybody else's are its own at both ends.
 #[test]
 fn a_file_keeps_its_owner_and_set_id_bits_only_on_request() {
@@ -392,7 +413,9 @@ fn receivers_come_and_go() {
     send.until_share_of("fastest", 55);
     let late = into(&dir, "late", &from, &[]);
     stays.end().expect(0);
-    late.end().expect(0);
+    let lacks = late.end().expect(10);
+    let why = &lacks.one("file_failed")["reason"];
+    assert!(why.as_str().unwrap().contains("1 file was over"), "{why}");
     let sent = send.end().expect(4);
     assert_eq!(sent.result("goes")["state"], "lost");
     assert_eq!(sent.result("late")["part"], "late");

@@ -212,6 +212,34 @@ fn guest(at: &str, shows: &Value) -> Peer {
 
 /// While a late receiver still asks others, the sender tells it which other receivers serve by
 /// then, and which are gone.
+/// One goes on with what it kept, and another that is there from the start lacks that until the
+/// end. It is not told who serves.
+#[test]
+fn one_that_serves_later_ends_nobody() {
+    let dir = Scratch::new();
+    let top = long_tree(&dir);
+    let rate = ["--rate", "12MB/s"];
+    let (sender, address) = send(&[&top], &rate);
+    let mut kept = recv(&address, "kept", &dir.path("kept"), &[]);
+    kept.until_share(50);
+    kept.signal(Signal::KILL);
+    sender.end().expect(4);
+    let (mut sender, address) = send(&[&top], &[&rate[..], &["--min-receivers", "2"]].concat());
+    let kept = recv(&address, "kept", &dir.path("kept"), &[]);
+    let new = recv(&address, "new", &dir.path("new"), &[]);
+    sender.until_share_of("fastest", 60);
+    let mut serves = recv(&address, "serves", &dir.path("serves"), &["--serve"]);
+    serves.until("joined", |_| true);
+    for run in [kept, new, serves] {
+        run.end().expect(0);
+    }
+    sender.end().expect(0);
+    let tree = described(&top);
+    for name in ["kept", "new", "serves"] {
+        assert_eq!(described(&dir.path(name).join("tree")), tree);
+    }
+}
+
 #[test]
 fn a_late_receiver_is_told_who_comes_and_who_goes() {
     let mut begun = Begun::new();

@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::common::{Run, Scratch, receiver, same, sender};
+use crate::common::place::Loopback;
+use crate::common::{Flush, Run, Scratch, receiver, same, sender};
 use fabricast::config::RecvOptions;
 use fabricast::error::Error;
 use fabricast::transfer::{self, RecvEvent, RecvReport};
@@ -105,6 +106,26 @@ fn a_source_that_all_have_is_let_go() {
     stopped.end.join().unwrap().unwrap();
     send.end().expect(0);
     same(&source, &dir.path("copy"));
+}
+
+/// A disk may take long to flush a file. The receiver says that it is at work, and is not slow.
+#[test]
+fn one_that_flushes_for_longer_than_the_patience_is_not_dropped() {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let source = dir.file("source", 3_000_000);
+    let args = ["--no-announce", "--min-receivers", "2"];
+    let rule = ["--slow", "drop", "--patience", "1s"];
+    let (send, address) = sender(&source, &[&args[..], &rule].concat());
+    let flushes = flush.held(&Loopback, &address, "flushes", &dir.path("copy-0"));
+    let good = receiver(&address, "good", &dir.path("copy-1"), &[]);
+    good.end().expect(0);
+    let held = flush.reached();
+    thread::sleep(Duration::from_secs(5));
+    drop(held);
+    flushes.end().expect(0);
+    send.end().expect(0);
+    same(&source, &dir.path("copy-0"));
 }
 
 /// While one receiver stands still, the sender sends nothing new. The others have all that there

@@ -125,8 +125,8 @@ fn proves_slowly(address: &str) -> (Run, PipeReader) {
     (run, read)
 }
 
-/// The sender of a stream keeps it until all have proven it. Whoever says so as slowly as it may
-/// holds the others up, and the rule for slow receivers applies.
+/// The sender of a stream keeps it until all receivers have proven it. A receiver that says so as
+/// slowly as it may holds the others up, and the rule for slow receivers applies.
 #[test]
 fn one_that_proves_a_stream_slowly_is_dropped() {
     let dir = Scratch::new();

@@ -148,6 +148,7 @@ fn a_follower_needs_a_directory_and_a_program() {
     let (file, place) = (file.to_str().unwrap(), place.to_str().unwrap());
     for (args, words) in [
         (&["-"][..], "name a directory"),
+        (&[place, "--keep-for", "0"], "more than 0"),
         (
             &[place, "--hook", file],
             "hook is not executable (chmod +x)",

@@ -27,6 +27,7 @@ mod storing;
 pub use fingerprint::Fingerprint;
 pub use mending::Mended;
 pub use messages::{MessageCounts, Messages};
+pub use offer::over_before;
 pub use receiver::{CREDITS_MAX, FileOutcome, FileReceiver, ReceiverPlan};
 pub use sender::{FileSender, Noticed, SenderPlan};
 pub use sent::SentFiles;

@@ -56,6 +56,11 @@ impl Offer {
         open.chain((self.next..=last).map(FileId))
     }
 
+    /// Number of files up to this one that were over when the receiver came.
+    pub fn over_before(&self, last: u64) -> u64 {
+        last.min(self.files) - self.up_to(last).count() as u64
+    }
+
     /// Whether the channel has told how long a file is.
     fn is_named(&self, file: FileId) -> bool {
         self.lens.contains_key(&file)
@@ -96,6 +101,18 @@ impl Offer {
         }
         (1..=self.files).contains(&file.0)
     }
+}
+
+/// Why a receiver (`who`) lacks so many files, which were closed before it came.
+pub fn over_before(who: &str, files: u64) -> String {
+    let were = match files {
+        1 => "1 file was".to_owned(),
+        n => format!("{n} files were"),
+    };
+    format!(
+        "{were} over before {who} came, and P3's protocol sends none of them again: another scheme \
+         does"
+    )
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use fabricast_proto::{NodeId, Time};
 
 use super::coming::{ComingFiles, Key, Lacking, SETTLED};
 use super::mending::{Answered, Mended, Mending};
-use super::offer::Offer;
+use super::offer::{Offer, over_before};
 use super::sender::check_news;
 use super::storing::{Stored, Storing, Told};
 use super::{ADDRESS, Fingerprint, Messages, SENDER};
@@ -249,10 +249,13 @@ impl FileReceiver {
     }
 
     /// Whether so many files wait to be proven, stored or mended that messages of the channel
-    /// should wait, too. The sender then runs out of credits, and opens no more files.
+    /// should wait, too. The sender then runs out of credits, and opens no more files. A file whose
+    /// TRANSFER_DONE waits for a credit does not count: the credit comes only when messages are
+    /// taken in. Such files keep their slots, so these bound their number.
     pub fn is_full(&self) -> bool {
-        let unstored = self.complete.len() + self.being_stored.len() + self.mending.len();
-        unstored >= UNSTORED_MAX
+        let waiting = self.machine.as_ref().map_or(0, Receiver::waiting_done);
+        let complete = self.complete.len().saturating_sub(waiting);
+        complete + self.being_stored.len() + self.mending.len() >= UNSTORED_MAX
     }
 
     /// What has become of files since the last call.
@@ -418,6 +421,12 @@ impl FileReceiver {
         if unread > 0 {
             let text = format!("the sender could not read {unread} further files");
             let outcome = FileOutcome::Failed(None, Error::SourceChanged(text));
+            self.outcomes.push(outcome);
+        }
+        let over = self.offer.over_before(last);
+        if over > 0 {
+            let why = Error::Refused(over_before("this receiver", over));
+            let outcome = FileOutcome::Failed(None, why);
             self.outcomes.push(outcome);
         }
         let missing: Vec<FileId> = self

@@ -298,6 +298,12 @@ impl Receiver {
         self.channel.waiting().len()
     }
 
+    /// Files that are complete whose TRANSFER_DONE waits for a credit.
+    pub fn waiting_done(&self) -> usize {
+        let waiting = self.channel.waiting();
+        waiting.filter(|r| r.kind == RequestKind::Done).count()
+    }
+
     /// Files that are under way.
     pub fn open_files(&self) -> usize {
         self.under_way().count()

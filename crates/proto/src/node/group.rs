@@ -136,17 +136,8 @@ impl Group {
     /// From now on, this node sends to the group by this address.
     pub fn send_by(&mut self, address: Option<AddressId>) {
         self.address = address;
-        let copies = self.copies();
         if let Some(sender) = self.own.get_mut() {
-            sender.set_copies(copies);
-        }
-    }
-
-    /// Datagrams that leave for one to the group.
-    fn copies(&self) -> u32 {
-        match self.address {
-            Some(_) => 1,
-            None => self.slots(),
+            sender.set_to_each(address.is_none());
         }
     }
 
@@ -181,12 +172,10 @@ impl Group {
         }
     }
 
-    /// This node's stream has another slot: the number of copies changes, and a group of two may
-    /// become a group that multicast serves.
+    /// This node's stream has another slot: a group of two may become a group that multicast
+    /// serves.
     pub fn has_grown(&mut self, out: &mut VecDeque<Output>) {
-        let copies = self.copies();
         if let Some(sender) = self.own.get_mut() {
-            sender.set_copies(copies);
             for (&node, &path_state) in &self.path_state {
                 if path_state == PathState::Unicast {
                     sender.set_path_state(node, path_state, out);
@@ -197,7 +186,7 @@ impl Group {
 
     /// The sending side of this node's stream to the group.
     pub fn sender(&mut self, config: &Config) -> &mut Sender {
-        let copies = self.copies();
+        let to_each = self.address.is_none();
         self.own.begin(|| {
             let others = self.members.iter().filter(|&&m| m != config.node);
             let receivers: Vec<NodeId> = others.copied().collect();
@@ -226,7 +215,7 @@ impl Group {
             for (&node, &probes) in &self.probes {
                 sender.proven(node, probes);
             }
-            sender.set_copies(copies);
+            sender.set_to_each(to_each);
             sender.set_weight(self.weight);
             sender
         })

@@ -58,8 +58,8 @@ const GRACE: Duration = Duration::from_millis(50);
 /// The sending side of a stream.
 pub struct Sender {
     group: GroupId,
-    /// Datagrams that leave for one to the group.
-    copies: u32,
+    /// Whether the group has no address, so that each member gets a copy of what goes to all.
+    to_each: bool,
     /// The stream that this node repairs; `None` unless it is a co-root.
     relay: Option<Relay>,
     topology: FeedbackTopology,
@@ -139,7 +139,7 @@ impl Sender {
         };
         let mut sender = Sender {
             group,
-            copies: 1,
+            to_each: false,
             relay: relay.map(|sender| Relay {
                 sender,
                 have: start,
@@ -400,10 +400,19 @@ impl Sender {
         }
     }
 
-    /// Sets how many datagrams leave for one to the group: one by multicast, else one for each
-    /// member. The pacer counts them all.
-    pub fn set_copies(&mut self, copies: u32) {
-        self.copies = copies;
+    /// Sets whether the group has no address, so that a datagram leaves for each member that
+    /// multicast would serve. The pacer counts them all.
+    pub fn set_to_each(&mut self, to_each: bool) {
+        self.to_each = to_each;
+    }
+
+    /// Datagrams that leave for one to the group.
+    fn copies(&self) -> u32 {
+        let is_served = |m: &&Member| !m.gone && m.path_state == PathState::Multicast;
+        match self.to_each {
+            true => self.members.iter().filter(is_served).count().max(1) as u32,
+            false => 1,
+        }
     }
 
     /// The transport does not read a payload any more. It belongs to the operation whose first

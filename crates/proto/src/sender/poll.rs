@@ -285,6 +285,7 @@ impl Sender {
         scheme: &Scheme,
     ) -> Option<u32> {
         let group_fresh = self.group_fresh();
+        let copies = self.copies();
         let l = self.paths[at].as_mut()?;
         let burst = self.bursts.packet(Burst {
             at: now,
@@ -294,7 +295,7 @@ impl Sender {
             bytes: l.pacer.bytes(),
         });
         let copies = match l.to {
-            Target::All => self.copies,
+            Target::All => copies,
             Target::Node(_) => 1,
         };
         let bytes = (len + scheme.data_overhead() as u32).saturating_mul(copies);

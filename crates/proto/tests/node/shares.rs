@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use fabricast_proto::limits::{HEAD_MAX, WEIGHT_MAX};
 use fabricast_proto::wire::{self, Frame, Writer};
-use fabricast_proto::{Command, Config, GroupId, Node, Output, Payload, Refused, Scheme, Time};
+use fabricast_proto::{
+    Command, Config, GroupId, Node, NodeId, Output, Payload, Refused, Scheme, Time,
+};
 
 use crate::common::{PAYLOAD, add, config, feedback, header};
 
@@ -137,6 +139,28 @@ fn a_stream_alone_has_the_whole_rate() {
     let shares = [cum[0] - before, cum[1]].map(f64::from);
     assert!((0.8..1.2).contains(&(shares[0] / shares[1])), "{cum:?}");
     assert!(sum(&cum) * DATAGRAM <= most(1000), "{cum:?}");
+}
+
+/// Without an address each member gets a copy, and the rate holds for all copies. Members that are
+/// gone get none, and cost nothing.
+#[test]
+fn the_rate_is_shared_by_those_that_are_there() {
+    let (mut node, mut cum) = (node(&[1]), [0]);
+    let by_none = Command::SendBy {
+        group: GroupId(1),
+        address: None,
+    };
+    node.command(Time(1), by_none).expect("a group");
+    bcast(&mut node, Time(1), 1, LONG);
+    run(&mut node, Time(1), at(500), &mut cum);
+    let both = cum[0];
+    assert!(u64::from(both) * 2 * DATAGRAM <= most(500), "{both}");
+    assert!(u64::from(both) * 2 * DATAGRAM >= RATE / 2 * 85 / 100);
+    let gone = Command::PeerRemove(NodeId(2));
+    node.command(at(500), gone).expect("a member");
+    run(&mut node, at(500), at(1000), &mut cum);
+    let one = u64::from(cum[0] - both) * DATAGRAM;
+    assert!((RATE / 2 * 85 / 100..=most(500)).contains(&one), "{one}");
 }
 
 #[test]

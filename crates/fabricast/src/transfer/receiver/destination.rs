@@ -80,7 +80,7 @@ fn check_place(options: &RecvOptions) -> Result<(), Error> {
     match std::fs::metadata(dest) {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(meta) if !meta.is_file() => Err(Error::Usage(format!(
-            "{} is neither a file nor a directory; only files can be received yet",
+            "{} is neither a file nor a directory: name one, or `-` for standard output",
             dest.display()
         ))),
         Ok(_) if !options.overwrite => Err(Error::Exists(dest.clone())),

@@ -278,7 +278,9 @@ impl Session<'_> {
                 }
                 FileOutcome::Failed(path, error) => {
                     let reason = error.to_string();
-                    let path_or_text = path.clone().unwrap_or_else(|| "a file".into());
+                    let path_or_text = path
+                        .clone()
+                        .unwrap_or_else(|| "a file of unknown name".into());
                     self.failed.push(path_or_text);
                     (self.tell)(RecvEvent::FileFailed { path, reason });
                     self.first_error.get_or_insert(error);

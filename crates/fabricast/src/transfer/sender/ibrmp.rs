@@ -16,7 +16,7 @@ use crate::bootstrap::message::{Start, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{FILES_AT_ONCE_MAX, Late, ReachRule, SendOptions};
 use crate::error::{Error, exit};
-use crate::ibrmp::{self, FileSender, Noticed, OVERHEAD, SenderPlan, SentFiles};
+use crate::ibrmp::{self, FileSender, Noticed, OVERHEAD, SenderPlan, SentFiles, over_before};
 use crate::net::Clock;
 use crate::object::SourceSet;
 use crate::setting::{FILES_AT_ONCE, PATIENCE, REACH};
@@ -319,14 +319,7 @@ impl<'a> IbrmpSender<'a> {
         }
         let before = self.files.before(peer);
         if before > 0 {
-            let files = match before {
-                1 => "1 file was".to_owned(),
-                n => format!("{n} files were"),
-            };
-            let reason = format!(
-                "{files} over before it came, and P3's protocol sends none of them again: another \
-                 scheme does"
-            );
+            let reason = over_before("it", before);
             self.over(at, State::Failed, Some(reason.clone()));
             let event = self.admission.part_with(at, exit::PARTIAL, reason);
             return (self.tell)(event);

@@ -145,7 +145,8 @@ impl SenderSession<'_> {
         }
         for at in 0..self.admission.members.len() {
             let member = &self.admission.members[at];
-            if member.in_group() && !member.missed.is_nothing() {
+            let is_late = member.in_group() && member.part == Part::Late;
+            if is_late && !member.missed.is_nothing() {
                 self.tell_peers(at);
             }
         }
