@@ -40,11 +40,6 @@ impl Seq {
     pub fn min(self, other: Seq) -> Seq {
         if self.before(other) { self } else { other }
     }
-
-    /// The number before this one.
-    pub fn prev(self) -> Seq {
-        Seq(self.0.wrapping_sub(1))
-    }
 }
 
 impl Add<u32> for Seq {

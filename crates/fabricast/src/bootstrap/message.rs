@@ -209,6 +209,16 @@ impl Start {
         (MESSAGE_MAX - 1024) / (address + member)
     };
 
+    /// Whether receivers report to the sender alone, and not to each other.
+    pub fn reports_to_sender(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    /// Bytes of data that may be under way.
+    pub fn window_bytes(&self) -> u64 {
+        u64::from(self.window) * u64::from(self.payload_size)
+    }
+
     /// Whether the message is no longer than a receiver takes.
     pub fn fits(&self) -> bool {
         let mut frame = Vec::new();

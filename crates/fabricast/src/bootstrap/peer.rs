@@ -58,6 +58,8 @@ pub struct Peer {
     pub since: Instant,
     /// Whether the peer has said `Hello`.
     pub known: bool,
+    /// Whether anything was said to the peer.
+    pub answered: bool,
     /// Whether the connection closes once everything is written; nothing more is taken from it.
     pub closing: bool,
     /// Whether a pack has been announced to the peer, so that it may request damaged parts.
@@ -93,6 +95,7 @@ impl Peer {
             local: incoming.local,
             since: Instant::now(),
             known: false,
+            answered: false,
             closing: false,
             proving: false,
             has_channel: false,

@@ -324,12 +324,29 @@ impl Server {
                 }
             }
             Command::End => {
+                self.refuse_unanswered();
                 self.ending = Some(Instant::now() + LINGER);
                 let keys: Vec<u64> = self.peers.keys().copied().collect();
                 for key in keys {
                     self.obey(Command::Close(PeerKey(key)));
                 }
             }
+        }
+    }
+
+    /// Tells those who have just come, and were not answered yet, that the sender ends. One that
+    /// has to show a ticket is told nothing.
+    fn refuse_unanswered(&mut self) {
+        if self.ticket.is_some() {
+            return;
+        }
+        self.accept();
+        let reason = "it came when the sender ended".to_owned();
+        let refused = framed(&ToReceiver::Refused { reason });
+        let unanswered = self.peers.iter().filter(|(_, peer)| !peer.answered);
+        let unanswered: Vec<u64> = unanswered.map(|(key, _)| *key).collect();
+        for key in unanswered {
+            self.put(key, Item::Frame(refused.clone()));
         }
     }
 
@@ -365,6 +382,7 @@ impl Server {
         let Some(peer) = self.peers.get_mut(&key).filter(|peer| !peer.closing) else {
             return Ok(());
         };
+        peer.answered = true;
         match &mut peer.writer {
             Writer::Control(output) => output.put(item),
             Writer::Worker(worker) => {

@@ -178,6 +178,23 @@ fn a_receiver_of_another_version_learns_why_it_is_refused() {
     }
 }
 
+/// Otherwise it would take a sender that ends for one that was killed.
+#[test]
+fn who_comes_when_the_sender_ends_is_refused() {
+    let rendezvous = open();
+    let mut early = connect(&rendezvous, &hello("early"));
+    let (peer, _) = until_hello(&rendezvous, "early");
+    rendezvous.say(peer, ToReceiver::Bye);
+    let mut late = [hello("late"), Vec::new()].map(|first| connect(&rendezvous, &first));
+    drop(rendezvous);
+    for stream in &mut late {
+        let said = hear(stream);
+        assert!(matches!(&said, ToReceiver::Refused { reason } if reason.contains("ended")));
+    }
+    assert_eq!(hear(&mut early), ToReceiver::Bye);
+    assert_eq!(early.read(&mut [0]).unwrap(), 0, "nothing more is said");
+}
+
 #[test]
 fn silent_connections_keep_nobody_out() {
     let rendezvous = open();

@@ -152,7 +152,7 @@ pub fn send(
     });
     let mut sending = match opened {
         Ok((driver, plan, packer)) => {
-            let report_to_each_other = !plan.start.addresses.is_empty();
+            let report_to_each_other = !plan.start.reports_to_sender();
             if options.compares
                 && !set.is_stream()
                 && let Some(text) = why_all_is_sent(&admission.members, report_to_each_other)

@@ -28,7 +28,7 @@ pub fn check(start: &Start, sender: SocketAddr, options: &RecvOptions) -> Result
 
 /// Checks the window, which this receiver must be able to hold.
 fn check_window(start: &Start) -> Result<(), Error> {
-    let bytes = u64::from(start.window) * u64::from(start.payload_size);
+    let bytes = start.window_bytes();
     let is_known = (limits::WINDOW_MIN..=limits::WINDOW_MAX).contains(&start.window);
     if start.window.is_power_of_two() && is_known && bytes <= WINDOW_BYTES {
         return Ok(());
@@ -42,7 +42,7 @@ fn check_window(start: &Start) -> Result<(), Error> {
 /// Checks that files are compared only where a receiver can decline what comes, and was there from
 /// the start.
 fn check_comparison(start: &Start) -> Result<(), Error> {
-    let is_possible = !start.late && start.addresses.is_empty() && start.scheme != ibrmp::NAME;
+    let is_possible = !start.late && start.reports_to_sender() && start.scheme != ibrmp::NAME;
     match is_possible || start.compares.is_none() {
         true => Ok(()),
         false => Err(Error::PeerLost(

@@ -24,8 +24,8 @@ use crate::object::{BLOCK, Candidates, HASH, Kept, Remaining, SetOutcome, Target
 use crate::setting::MAX_SIZE;
 use crate::waker::Waker;
 
-/// How long a receiver looks for candidates, at most. That is half as long as the sender waits for
-/// it.
+/// How long a receiver looks for candidates, at most: half of the default patience, for which the
+/// sender waits.
 const LOOKING: Duration = Duration::from_secs(5);
 
 /// What proves a pack that has arrived.

@@ -29,7 +29,7 @@ impl SenderSession<'_> {
         let rule = self.options.slow_rule(&member.name);
         matches!(rule, Slow::Demote | Slow::Drop)
             && member.part != Part::Demoted
-            && self.plan.start.addresses.is_empty()
+            && self.plan.start.reports_to_sender()
     }
 
     /// Tells the core whether the group may outpace a receiver.
@@ -93,8 +93,7 @@ impl SenderSession<'_> {
     /// Leaves members behind that have been far behind the fastest one most of the time, by more
     /// than they may. `passed`: the time since this was done last.
     pub(super) fn leave_far_behind(&mut self, passed: Duration) {
-        let start = &self.plan.start;
-        let far = u64::from(start.window) * u64::from(start.payload_size) / 2;
+        let far = self.plan.start.window_bytes() / 2;
         // What a member has not compared, or has missed, says nothing of how fast it is.
         let sent = self.catch_up.bytes_announced();
         let placed = |member: &Member| sent.saturating_sub(member.due);

@@ -32,7 +32,7 @@ impl SenderSession<'_> {
             && member.stage == Stage::Receiving
             && member.missed.is_known()
             && !member.hello.stream
-            && self.plan.start.addresses.is_empty()
+            && self.plan.start.reports_to_sender()
             && self.keeps_waiting(at);
         if !may {
             return false;

@@ -60,8 +60,7 @@ impl SenderSession<'_> {
     /// Whether the core has enough to send. It gets few packs ahead, since a receiver that comes
     /// late gets only those that the core gets after it has come.
     pub(super) fn is_full(&self) -> bool {
-        let start = &self.plan.start;
-        let window = u64::from(start.window) * u64::from(start.payload_size);
+        let window = self.plan.start.window_bytes();
         self.held >= window + PACK_MAX as u64
             || self.keeps_all()
             || self.awaits_decline()
@@ -71,8 +70,7 @@ impl SenderSession<'_> {
     /// Whether the sender keeps as much of a stream as it may. An honest receiver that has
     /// acknowledged packs and not proven them yet has fewer.
     pub(super) fn keeps_all(&self) -> bool {
-        let start = &self.plan.start;
-        let window = u64::from(start.window) * u64::from(start.payload_size);
+        let window = self.plan.start.window_bytes();
         let (packs, bytes) = self.index.kept();
         packs >= KEPT_MAX || bytes >= window + 3 * PACK_MAX as u64
     }
@@ -136,7 +134,7 @@ impl SenderSession<'_> {
         let name = called(self.admission.session, &record.hash);
         let group = || self.admission.members.iter().filter(|m| m.in_group());
         let keep = group().filter(|m| m.keeps.has(name)).count();
-        let can_wait = !pack.is_page() && self.plan.start.addresses.is_empty();
+        let can_wait = !pack.is_page() && self.plan.start.reports_to_sender();
         keep > 0 && (can_wait || keep == group().count())
     }
 

@@ -133,7 +133,7 @@ pub fn check_length(start: &Start) -> Result<(), Error> {
         return Ok(());
     }
     let receivers = start.members.len() - 1;
-    Err(Error::Usage(match start.addresses.is_empty() {
+    Err(Error::Usage(match start.reports_to_sender() {
         true => format!(
             "{receivers} receivers are more than one message can name: admit fewer \
              ({MAX_RECEIVERS})"

@@ -432,7 +432,7 @@ impl<'a> SenderSession<'a> {
                 }
             }
             (ToSender::Unanswered { node }, stage)
-                if *stage != Stage::Preparing && !self.plan.start.addresses.is_empty() =>
+                if *stage != Stage::Preparing && !self.plan.start.reports_to_sender() =>
             {
                 let peer = member.peer;
                 if self.member(NodeId(node)).is_some() {
@@ -516,7 +516,7 @@ impl<'a> SenderSession<'a> {
             seconds,
         };
         let node = member.node;
-        if !self.plan.start.addresses.is_empty() {
+        if !self.plan.start.reports_to_sender() {
             let gone = ToReceiver::Gone { node: node.0 };
             self.admission.say_active(&gone);
         }

@@ -65,7 +65,7 @@ fn objection(member: &Member, admission: &Admission<'_>, plan: &Plan) -> Option<
     let members = &admission.members;
     let active = members.iter().filter(|m| m.active()).count();
     let came = admission.came_late.get(&host_of(member)).copied();
-    let window = u64::from(start.window) * u64::from(start.payload_size);
+    let window = start.window_bytes();
     let datagram = start.payload_size + plan.overhead;
     contradiction(member.address, &member.hello, family)
         .or_else(|| no_seat(member, members, options.per_host, seats()))
