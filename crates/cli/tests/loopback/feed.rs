@@ -395,7 +395,7 @@ fn retention_removes_only_what_was_received() {
     fs::write(to.join("beside"), "mine").unwrap();
     let keep = ["--keep", "2"];
     let mut run = follow(&address, &to, &keep);
-    let mut short = follow(&address, &other, &["--keep-for", "0s"]);
+    let mut short = follow(&address, &other, &["--keep-for", "1ms"]);
     for (i, name) in ["a", "b", "c", "d"].iter().enumerate() {
         fs::create_dir(feed.join(".new")).unwrap();
         fs::write(feed.join(".new/file"), name).unwrap();

@@ -443,7 +443,7 @@ fn a_receiver_names_the_files_that_it_lacks() {
     sending.peer.until_said("finished");
     sending
         .peer
-        .say(json!({"say": "removed", "reason": "late was closed"}));
+        .say(json!({"say": "removed", "code": 9, "reason": "late was closed"}));
     let done = run.end().expect(10);
     let failed: Vec<_> = done.all("file_failed").collect();
     let path = |name: &str| json!(dir.path("r").join(name));
@@ -470,7 +470,7 @@ fn a_receiver_that_is_removed_at_the_end_does_not_end_well() {
     sending.peer.until_said("finished");
     sending
         .peer
-        .say(json!({"say": "removed", "reason": "too slow"}));
+        .say(json!({"say": "removed", "code": 9, "reason": "too slow"}));
     let done = run.end().expect(9);
     assert!(
         done.one("error")["text"]

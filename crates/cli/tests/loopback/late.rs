@@ -218,7 +218,7 @@ fn a_late_receiver_whose_only_file_has_changed_gets_nothing() {
     let held = flush.reached();
     std::fs::remove_file(&source).unwrap();
     let late = receiver(&address, "late", &dir.path("late"), &[]);
-    let late = late.end().expect(9);
+    let late = late.end().expect(10);
     assert!(
         late.stderr.contains("cannot be sent any more"),
         "{}",

@@ -169,7 +169,7 @@ fn a_file_that_has_changed_since_is_not_given() {
     }
     assert_eq!(late.all("peer_left").count(), 0, "{late:#?}");
     // Its own proof is wrong, and the sender says so.
-    let first = first.end().expect(9);
+    let first = first.end().expect(6);
     assert!(
         first.stderr.contains("its proof is wrong"),
         "{}",

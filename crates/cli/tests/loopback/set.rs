@@ -439,7 +439,7 @@ fn a_pack_that_waits_for_another_does_not_keep_a_receiver() {
     run.until("progress", |e| e["placed"] == 100);
     drop(stream);
     peer.say(json!({"say": "end", "packs": 2, "key": "00".repeat(32)}));
-    peer.say(json!({"say": "removed", "reason": "it is too slow"}));
+    peer.say(json!({"say": "removed", "code": 9, "reason": "it is too slow"}));
     let end = run.end_within(AT_ONCE).expect(9);
     assert!(end.stderr.contains("too slow"), "{}", end.stderr);
     assert_eq!(std::fs::read_dir(dir.path("to")).unwrap().count(), 0);
