@@ -176,7 +176,7 @@ mod tests {
                         "mtime_ns":2,"owner":[1000,100]}}"#
                 ),
                 r#"{"say":"last","file":3,"failed":[{"file":1,"name":"x"}]}"#.into(),
-                r#"{"say":"removed","reason":"slow"}"#.into(),
+                r#"{"say":"removed","code":9,"reason":"slow"}"#.into(),
                 r#"{"say":"gone","node":2}"#.into(),
                 r#"{"say":"ask","node":2}"#.into(),
                 r#"{"say":"aborted","code":5,"reason":"disk"}"#.into(),

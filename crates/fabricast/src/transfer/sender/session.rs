@@ -344,7 +344,8 @@ impl<'a> SenderSession<'a> {
     /// Handles a receiver that keeps the others waiting: reports it, or removes it.
     pub(super) fn slow(&mut self, at: usize, wait: Wait) {
         let member = &self.admission.members[at];
-        if !member.active() {
+        // The core may have said so before the sender demoted it.
+        if !member.active() || member.place == Place::Aside {
             return;
         }
         let is_told = member.slow;
