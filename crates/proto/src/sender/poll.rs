@@ -285,7 +285,10 @@ impl Sender {
         scheme: &Scheme,
     ) -> Option<u32> {
         let group_fresh = self.group_fresh();
-        let copies = self.copies();
+        let copies = match self.paths[at].as_ref()?.to {
+            Target::All => self.copies(),
+            Target::Node(_) => 1,
+        };
         let l = self.paths[at].as_mut()?;
         let burst = self.bursts.packet(Burst {
             at: now,
@@ -294,10 +297,6 @@ impl Sender {
             group_fresh,
             bytes: l.pacer.bytes(),
         });
-        let copies = match l.to {
-            Target::All => copies,
-            Target::Node(_) => 1,
-        };
         let bytes = (len + scheme.data_overhead() as u32).saturating_mul(copies);
         l.pacer.sent(now, bytes);
         self.share.bytes = bytes;
