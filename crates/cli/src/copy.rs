@@ -189,7 +189,8 @@ impl<'a> Copy<'a> {
     /// Tells people at the start from which hosts no receiver is there. `here`: from which one is.
     fn say_absent(&self, out: &mut Output, event: &SendEvent, here: &mut BTreeSet<String>) {
         match event {
-            SendEvent::Connected { receiver, .. } => {
+            // Of one that is refused the user knows already, and why.
+            SendEvent::Connected { receiver, .. } | SendEvent::Refused { receiver, .. } => {
                 here.insert(receiver.clone());
             }
             SendEvent::Left { receiver, .. } => {

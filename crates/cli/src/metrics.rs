@@ -303,7 +303,7 @@ impl FollowMetrics {
         self.packets.inc_by(counts.received);
         self.duplicates.inc_by(counts.duplicates);
         self.mended_bytes.inc_by(counts.mended_bytes);
-        self.both.ended(match report.failed.is_empty() {
+        self.both.ended(match report.is_whole() {
             true => "success",
             false => "partial",
         });

@@ -88,11 +88,14 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
             }
             let is_sent = |failed: &&ToldPath| !report.changed.contains(failed);
             let mut unsent = report.failed.iter().filter(is_sent);
-            if let Some(first) = unsent.next() {
+            let first = unsent.next();
+            let such_as = first.map(|first| format!(", such as {}", escaped(&first.path)));
+            let named = u64::from(first.is_some()) + unsent.count() as u64;
+            let count = named.saturating_add(report.failed_unnamed);
+            if count > 0 {
                 out.complain(&format!(
-                    "{} of the sender's files and directories are not here as a whole, such as {}",
-                    unsent.count() + 1,
-                    escaped(&first.path)
+                    "{count} of the sender's files and directories are not here as a whole{}",
+                    such_as.unwrap_or_default()
                 ));
             }
             if let Some(first) = report.changed.first() {

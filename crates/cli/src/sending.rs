@@ -78,7 +78,7 @@ pub fn check_names(sources: &[PathBuf], or: &str) -> Result<(), Error> {
 
 /// Whether the files go by P3's protocol.
 pub fn is_ibrmp(how: &args::Sending) -> bool {
-    how.scheme.split('+').next() == Some(ibrmp::NAME)
+    ibrmp::is_meant(&how.scheme)
 }
 
 /// Refuses options that do not fit the scheme.
@@ -346,11 +346,15 @@ pub fn say(out: &mut Output, event: &SendEvent, how: &args::Sending, options: &S
             "! {receiver} is too slow for the others, and has {}: it catches up after them",
             share(*placed, *len)
         )),
-        SendEvent::Slow { receiver } => {
+        SendEvent::Slow { receiver, part } => {
             let what = match options.slow_rule(receiver) {
                 Slow::Wait => "with --slow drop the transfer would go on without it",
-                Slow::Alive => "it is dropped if this goes on; with --slow wait it would not be",
-                Slow::Demote => "if this goes on, it leaves the others and catches up after them",
+                Slow::Demote if *part != Part::Demoted => {
+                    "if this goes on, it leaves the others and catches up after them"
+                }
+                Slow::Alive | Slow::Demote => {
+                    "it is dropped if this goes on; with --slow wait it would not be"
+                }
                 Slow::Drop => "it is dropped",
             };
             out.say(&format!("! {receiver} keeps the others waiting ({what})"));

@@ -76,8 +76,7 @@ pub struct Net {
 
 /// Checks the name of a scheme, or of P3's protocol.
 pub fn scheme(name: &str) -> Result<String, String> {
-    let base = name.split('+').next().unwrap_or_default();
-    if base != ibrmp::NAME {
+    if !ibrmp::is_meant(name) {
         name.parse::<Scheme>()
             .map_err(|e| format!("{e}, or {} alone", ibrmp::NAME))?;
     }

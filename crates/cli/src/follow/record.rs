@@ -9,7 +9,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fabricast::error::Error;
 use fabricast::feed::{Catalogue, Entry, is_name};
@@ -400,10 +401,15 @@ fn remove(path: &Path, here: Identity) -> io::Result<()> {
     }
 }
 
-/// Seconds since 1970.
+/// Seconds since 1970, by the clock as it was when the program first asked for them. A clock that
+/// is set later makes no entry older.
 fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs()
+    static BEGUN: OnceLock<(Duration, Instant)> = OnceLock::new();
+    let (wall, begun) = BEGUN.get_or_init(|| {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
+        (wall.unwrap_or_default(), Instant::now())
+    });
+    (*wall + begun.elapsed()).as_secs()
 }
 
 #[cfg(test)]

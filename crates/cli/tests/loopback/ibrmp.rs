@@ -18,7 +18,7 @@ const IBRMP: [&str; 3] = ["--scheme", "ibrmp", "--no-announce"];
 const BLOCK: u64 = 1472 - 28;
 
 /// A listening sender of one file to this many receivers, whose datagrams have 1472 bytes.
-fn start(source: &std::path::Path, count: &str, args: &[&str]) -> (Run, String) {
+pub fn start(source: &std::path::Path, count: &str, args: &[&str]) -> (Run, String) {
     let fixed = [
         &IBRMP[..],
         &["--min-receivers", count, "--datagram", "1472"],
@@ -337,43 +337,6 @@ fn a_receiver_that_breaks_the_rules_is_removed_and_the_others_go_on() {
     }
 }
 
-/// A receiver that says nothing costs the time of one set of files, and is dropped then.
-#[test]
-fn a_silent_receiver_is_waited_for_once() {
-    let dir = Scratch::new();
-    let files = ["one", "two", "three"].map(|name| dir.file(name, 10_000));
-    let others = [&files[1], &files[2]].map(|file| file.to_str().unwrap());
-    let args = [
-        &others[..],
-        &[
-            "--files-at-once",
-            "1",
-            "--file-timeout",
-            "1s",
-            "--patience",
-            "1s",
-        ],
-    ]
-    .concat();
-    let (send, from) = start(&files[0], "2", &args);
-    let honest = into(&dir, "honest", &from, &[]);
-    let mut silent = Peer::admitted(&from, "silent");
-    silent.ready();
-    let (removed, frames) = silent.until_said("removed");
-    let reason = removed["reason"].as_str().unwrap();
-    assert!(
-        reason.contains("said nothing") && reason.contains("one was closed"),
-        "{reason}"
-    );
-    assert_eq!(frames.len(), 1, "the EOF of the first file: {frames:?}");
-    honest.end().expect(0);
-    let sent = send.end().expect(4);
-    assert_eq!(sent.result("silent")["state"], "dropped");
-    assert_eq!(sent.result("silent")["placed"], 0);
-    assert_eq!(sent.result("honest")["state"], "verified");
-    assert_eq!(sent.all("expired").count(), 1);
-}
-
 /// Bytes that were changed on the way come again, and all that is stored is right.
 #[test]
 fn what_was_damaged_on_the_way_comes_again() {
@@ -416,6 +379,7 @@ fn receivers_come_and_go() {
     let lacks = late.end().expect(10);
     let why = &lacks.one("file_failed")["reason"];
     assert!(why.as_str().unwrap().contains("1 file was over"), "{why}");
+    assert_eq!(lacks.one("done")["failed_unnamed"], 1);
     let sent = send.end().expect(4);
     assert_eq!(sent.result("goes")["state"], "lost");
     assert_eq!(sent.result("late")["part"], "late");

@@ -16,6 +16,7 @@ mod feed_faults;
 mod forged;
 mod ibrmp;
 mod ibrmp_receiver;
+mod ibrmp_stops;
 mod ibrmp_workers;
 mod late;
 mod liars;

@@ -149,8 +149,12 @@ fn verbose_tells_of_paths_and_retransmissions() {
 fn everybody_by_unicast() {
     let dir = Scratch::new();
     let source = dir.file("source", 3_000_000);
-    let (sent, _) = transfer(&dir, &source, 3, &["--reach", "unicast"], &[]);
-    assert_eq!(sent.result("r1")["reach"], "unicast");
+    // The copies for all take longer than it takes until paths are probed again.
+    let args = ["--reach", "unicast", "--rate", "6MB/s"];
+    let (sent, _) = transfer(&dir, &source, 3, &args, &[]);
+    for receiver in ["r0", "r1", "r2"] {
+        assert_eq!(sent.result(receiver)["reach"], "unicast");
+    }
     assert_eq!(sent.one("summary")["traffic"]["data"], 0);
 }
 

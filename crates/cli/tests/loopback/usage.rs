@@ -137,6 +137,7 @@ fn bad_usage_of_a_receiver_says_so() {
             2,
             "neither a file nor a directory",
         ),
+        (&["recv", "/dev/stdout", "--any", "--force"], 2, "or `-`"),
         (&["recv", "x", "--from", "no such host"], 2, "no such host"),
     ]);
 }

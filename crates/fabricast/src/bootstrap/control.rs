@@ -132,6 +132,23 @@ impl Control {
         self.heard.try_recv().ok()
     }
 
+    /// What the sender said before it closed the connection, when it can be told nothing any more:
+    /// the last message that is not about the transfer's data. Waits at most until `deadline`.
+    pub fn last_words(&self, deadline: Instant) -> Option<ToReceiver> {
+        while let Some(heard) = self.hear_until(deadline) {
+            match heard {
+                Heard::Message(
+                    said @ (ToReceiver::Removed { .. }
+                    | ToReceiver::Aborted { .. }
+                    | ToReceiver::Bye),
+                ) => return Some(said),
+                Heard::Closed(_) => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
     /// Waits for the sender to say something, until `deadline`.
     pub fn hear_until(&self, deadline: Instant) -> Option<Heard> {
         let left = deadline.saturating_duration_since(Instant::now());

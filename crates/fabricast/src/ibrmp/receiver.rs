@@ -65,6 +65,8 @@ pub enum FileOutcome {
     Stored(PathBuf, u64),
     /// It will not be here: its path, if its name is known, and why.
     Failed(Option<PathBuf>, Error),
+    /// So many files of unknown names will not be here, and why.
+    Unnamed(u64, Error),
 }
 
 /// The receiver of a sender's files.
@@ -420,14 +422,13 @@ impl FileReceiver {
     ) -> Result<(), Error> {
         if unread > 0 {
             let text = format!("the sender could not read {unread} further files");
-            let outcome = FileOutcome::Failed(None, Error::SourceChanged(text));
-            self.outcomes.push(outcome);
+            let why = Error::SourceChanged(text);
+            self.outcomes.push(FileOutcome::Unnamed(unread, why));
         }
         let over = self.offer.over_before(last);
         if over > 0 {
             let why = Error::Refused(over_before("this receiver", over));
-            let outcome = FileOutcome::Failed(None, why);
-            self.outcomes.push(outcome);
+            self.outcomes.push(FileOutcome::Unnamed(over, why));
         }
         let missing: Vec<FileId> = self
             .offer

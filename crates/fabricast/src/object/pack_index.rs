@@ -184,7 +184,9 @@ impl PackIndex {
     /// Appends the records of at most [`PackRecord::LISTED`] packs, from number `from` on.
     pub fn list(&self, from: u32, into: &mut Vec<u8>) {
         let packs = self.packs.lock().unwrap_or_else(poisoned);
-        let listed = packs.sent.iter().skip(from as usize);
+        // Packs that are gone are not listed: a stream has no late receivers.
+        let first = packs.at(from).unwrap_or(usize::MAX);
+        let listed = packs.sent.iter().skip(first);
         let listed = listed.take(PackRecord::LISTED);
         listed.for_each(|sent| sent.record.put(into));
     }

@@ -168,6 +168,8 @@ pub enum SendEvent {
     Slow {
         /// Name of the receiver.
         receiver: String,
+        /// Since when it takes part. One that was demoted is not demoted again.
+        part: Part,
     },
     /// A receiver has proven and stored the file.
     Verified {
@@ -511,11 +513,20 @@ pub enum RecvEvent {
 impl RecvReport {
     /// The exit code for this result.
     pub fn exit_code(&self) -> u8 {
-        match self.failed.is_empty() {
+        match self.is_whole() {
             true => exit::OK,
             false => exit::SOURCE_CHANGED,
         }
     }
+
+    /// Whether all files are here as the sender has them.
+    pub fn is_whole(&self) -> bool {
+        self.failed.is_empty() && self.failed_unnamed == 0
+    }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Result of a receiver.
@@ -539,6 +550,10 @@ pub struct RecvReport {
     /// Files that are not here as the sender has them: everything else is here. The sender could
     /// not read them, or they are among `changed`.
     pub failed: Vec<ToldPath>,
+    /// Number of further such files, whose names this receiver does not know: by P3's protocol,
+    /// those that were over before it came.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed_unnamed: u64,
     /// Files that were here already, and were changed here while the set came, or refused owner,
     /// permissions or time; and what was to be made of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

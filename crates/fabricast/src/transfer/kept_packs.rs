@@ -58,12 +58,12 @@ pub fn told(session: u64, kept: &Kept) -> Vec<ToSender> {
 
 /// The packs that a receiver has said it keeps.
 #[derive(Clone, Debug, Default)]
-pub struct KeptPacks {
+pub struct ToldPacks {
     /// What they are called; in ascending order once it has said all.
     packs: Vec<u64>,
 }
 
-impl KeptPacks {
+impl ToldPacks {
     /// Adds what a receiver has said. False if it may not say that.
     pub fn add(&mut self, packs: &[u64]) -> bool {
         let is_sound = (1..=ToSender::KEEPS_MAX).contains(&packs.len())
@@ -103,7 +103,7 @@ mod tests {
                 packs: packs(count),
                 bytes: 0,
             };
-            let mut known = KeptPacks::default();
+            let mut known = ToldPacks::default();
             for message in told(7, &kept) {
                 let ToSender::Keeps { packs } = message else {
                     panic!("{message:?}");
@@ -121,7 +121,7 @@ mod tests {
             assert_eq!(has(8), 0, "they are called otherwise in another session");
             assert!(!known.has(called(7, &hash(count))));
         }
-        let mut known = KeptPacks::default();
+        let mut known = ToldPacks::default();
         let most = [u64::MAX; ToSender::KEEPS_MAX];
         assert!(!known.add(&[]) && !known.add(&[1; ToSender::KEEPS_MAX + 1]));
         let bearable = TOLD_MAX / most.len();

@@ -1,10 +1,12 @@
 //! A sender, from listing the files to the last receiver's result.
 
 mod admission;
+mod announced;
 mod balance;
 mod behind;
 mod catch_up;
 mod comparing;
+mod failed_files;
 mod ibrmp;
 mod late;
 mod member_comparing;
@@ -16,8 +18,10 @@ mod progress;
 mod rate_share;
 mod receiver_table;
 mod session;
+mod sharing;
 mod slow;
 mod telling;
+mod waits;
 
 pub(crate) use self::admission::{host, places};
 
@@ -155,7 +159,7 @@ pub fn send(
             let report_to_each_other = !plan.start.reports_to_sender();
             if options.compares
                 && !set.is_stream()
-                && let Some(text) = why_all_is_sent(&admission.members, report_to_each_other)
+                && let Some(text) = why_all_is_sent(&admission.receivers, report_to_each_other)
             {
                 tell(SendEvent::Notice { text });
             }

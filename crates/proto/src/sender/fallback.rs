@@ -140,7 +140,8 @@ impl Sender {
 
     /// Chooses a member that the sender probes by multicast now, if one is due.
     pub(super) fn reprobe_paths(&mut self, now: Time) {
-        if self.relay.is_some() || self.is_pair() {
+        // A group without an address has no multicast to return to.
+        if self.relay.is_some() || self.is_pair() || self.to_each {
             return;
         }
         let end = self.ops.end;

@@ -2,7 +2,7 @@
 //! announced before, fetches the manifest, and says which of these packs it has. The sender sends
 //! it the others again, as further packs of the stream.
 
-use super::pack_table::{Pack as InTable, PackTable};
+use super::pack_table::{PackState, PackTable};
 use crate::bootstrap::message::{Need, ToReceiver, ToSender};
 use crate::error::Error;
 use crate::object::manifest::PAGE_MAX;
@@ -217,7 +217,7 @@ impl CatchingUp {
         let is_here = |table: &mut PackTable, page| {
             table
                 .get(page)
-                .is_some_and(|(_, pack)| pack == InTable::Here)
+                .is_some_and(|(_, pack)| pack == PackState::Here)
         };
         while is_here(table, self.pages) {
             self.pages += 1; // it has come with the stream
@@ -237,7 +237,7 @@ impl CatchingUp {
             ));
         };
         self.pages += 1;
-        table.set(number, InTable::Coming);
+        table.set(number, PackState::Coming);
         let pack = Pack {
             bytes: vec![0; record.len as usize],
             header: record.header as usize,
@@ -287,7 +287,7 @@ mod tests {
             };
             assert_eq!((number, pack.bytes.len(), pack.header), (page, 10, 5));
             assert!(late.next(&mut table, false, false).unwrap().is_none());
-            table.set(number, InTable::Here);
+            table.set(number, PackState::Here);
         }
         late.has_manifest();
         let Some(Next::Has(said, event)) = late.next(&mut table, false, false).unwrap() else {
@@ -311,7 +311,7 @@ mod tests {
         late.join(3);
         assert!(late.told());
         assert_eq!(table.list(&records(0..3)), 3);
-        table.set(0, InTable::Here);
+        table.set(0, PackState::Here);
         let more = |next: Option<Next>| match next {
             Some(Next::Ask(said, 3)) => said,
             _ => panic!("it asks nobody"),
@@ -323,7 +323,7 @@ mod tests {
         };
         assert_eq!(more(late.next(&mut table, false, true).unwrap()), [first]);
         assert!(late.next(&mut table, false, true).unwrap().is_none() && !late.is_inside());
-        table.set(2, InTable::Coming);
+        table.set(2, PackState::Coming);
         let Some(Next::Has(said, event)) = late.next(&mut table, false, false).unwrap() else {
             panic!("it says nothing at last");
         };
@@ -364,7 +364,7 @@ mod tests {
         records(0..6)
             .into_iter()
             .for_each(|record| _ = table.push(record));
-        table.set(3, InTable::Lacking);
+        table.set(3, PackState::Lacking);
         let has = ToSender::Has {
             runs: vec![(2, 3), (4, 6)],
             more: false,
@@ -383,7 +383,7 @@ mod tests {
         }
         (0..packs)
             .step_by(2)
-            .for_each(|n| table.set(n, InTable::Here));
+            .for_each(|n| table.set(n, PackState::Here));
         let late = CatchingUp {
             packs,
             told: 3,

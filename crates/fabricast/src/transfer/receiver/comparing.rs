@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::errors::{refused, strange_packs};
 use super::incoming::POSTED_MAX;
-use super::pack_table::Pack;
+use super::pack_table::PackState;
 use super::session::ReceiverSession;
 use crate::bootstrap::message::{Announced, Need, ToSender};
 use crate::error::Error;
@@ -27,7 +27,7 @@ impl ReceiverSession<'_> {
         let Some(comparing) = &mut self.comparing else {
             if !self.keeps(number, &record) {
                 // It comes again as a whole.
-                self.packs.set(number, Pack::Lacking);
+                self.packs.set(number, PackState::Lacking);
             }
             return self.decline(record.header).map_err(refused);
         };
@@ -108,7 +108,7 @@ impl ReceiverSession<'_> {
         (number, record): (u32, PackRecord),
         bytes: &[u8],
     ) -> Result<(), Error> {
-        self.progress.0 = Instant::now();
+        self.moved = Instant::now();
         self.statistics.mended_bytes += bytes.len() as u64;
         if *blake3::hash(bytes).as_bytes() != record.hash {
             return Err(Error::Integrity(
@@ -163,13 +163,13 @@ impl ReceiverSession<'_> {
                 (self.tell)(RecvEvent::Notice { text: text.into() });
             }
             let here = compared.here.iter();
-            here.for_each(|(pack, _)| self.packs.set(*pack, Pack::Here));
+            here.for_each(|(pack, _)| self.packs.set(*pack, PackState::Here));
             let proven = compared.here.len();
             if !compared.remaining.is_empty() || proven > 0 {
                 self.storing.remain(compared.remaining, compared.here);
             }
             self.are_proven(proven);
-            (self.progress.0, self.fresh) = (Instant::now(), true);
+            (self.moved, self.fresh) = (Instant::now(), true);
             let number = compared.number;
             self.say(&ToSender::Compared { number })?;
         }
@@ -192,7 +192,7 @@ impl ReceiverSession<'_> {
     pub(super) fn leave_comparison(&mut self) {
         let comparing = self.comparing.take();
         // What is lacking comes from now on.
-        self.progress.0 = Instant::now();
+        self.moved = Instant::now();
         let Some(first) = comparing.and_then(|comparing| comparing.first) else {
             return;
         };
@@ -200,9 +200,9 @@ impl ReceiverSession<'_> {
             if self
                 .packs
                 .get(number)
-                .is_some_and(|(_, pack)| pack == Pack::Coming)
+                .is_some_and(|(_, pack)| pack == PackState::Coming)
             {
-                self.packs.set(number, Pack::Lacking);
+                self.packs.set(number, PackState::Lacking);
             }
         }
     }
@@ -221,7 +221,7 @@ impl ReceiverSession<'_> {
     /// How long the transfer has been silent, without what the comparisons of other members may
     /// take.
     pub(super) fn silent(&self, now: Instant) -> Duration {
-        let (last, comparing) = (self.progress.0, self.comparing.as_ref());
+        let (last, comparing) = (self.moved, self.comparing.as_ref());
         now.saturating_duration_since(comparing.map_or(last, |c| c.silent_since(last)))
     }
 

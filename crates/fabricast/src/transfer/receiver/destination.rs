@@ -20,6 +20,14 @@ use crate::setting::{FROM, MAX_SIZE, SERVE};
 
 /// What stands for the path of a file that goes to a stream.
 const STREAM: &str = "-";
+/// Paths that stand for open files of a process.
+const OPEN_FILES: [&str; 5] = [
+    "/dev/stdin",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/fd",
+    "/proc",
+];
 /// What stands for the path of a set that is not stored.
 const NOWHERE: &str = "/dev/null";
 
@@ -76,6 +84,13 @@ fn check_place(options: &RecvOptions) -> Result<(), Error> {
                 let _ = File::open(parent(dest)).and_then(|parent| parent.sync_all());
             }
         });
+    }
+    // Such a link leads to whatever is open there, and a file that comes would take its place.
+    if OPEN_FILES.iter().any(|open| dest.starts_with(open)) {
+        return Err(Error::Usage(format!(
+            "{} stands for an open file: name a file, or `-` for standard output",
+            dest.display()
+        )));
     }
     match std::fs::metadata(dest) {
         Ok(meta) if meta.is_dir() => Ok(()),

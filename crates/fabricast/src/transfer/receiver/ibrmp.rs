@@ -24,6 +24,8 @@ use crate::waker::Waker;
 
 /// How long datagrams may still come after the sender's last words.
 const LAST_DATAGRAMS: Duration = Duration::from_millis(100);
+/// How long the receiver looks for what the sender has said last, when the connection has ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How often datagrams are received before what the sender says has its turn.
 const DRAINED: usize = 64;
 /// What the sender says that is handled in one step, before datagrams have their turn.
@@ -70,6 +72,7 @@ pub fn run(
         last: None,
         stored: (0, 0),
         failed: Vec::new(),
+        unnamed: 0,
         first_error: None,
         finished: None,
         heard: Instant::now(),
@@ -77,7 +80,7 @@ pub fn run(
         worked: Instant::now(),
         ticked: Instant::now(),
     };
-    session.run()?;
+    session.run().or_else(|error| session.parted(error))?;
     let (count, len) = session.stored;
     if count == 0 {
         return Err(session.first_error.unwrap_or_else(|| {
@@ -101,6 +104,7 @@ pub fn run(
             .iter()
             .map(|path| ToldPath::from(&**path))
             .collect(),
+        failed_unnamed: session.unnamed,
         seconds: clock.0.elapsed().as_secs_f64(),
         statistics: session.statistics(),
         messages: Some(*session.files.messages()),
@@ -139,8 +143,9 @@ struct Session<'a> {
     last: Option<Last>,
     /// Files that were stored, and their bytes.
     stored: (u64, u64),
-    /// The files that are not here.
+    /// The files that are not here, and the number of those whose names are not known.
     failed: Vec<PathBuf>,
+    unnamed: u64,
     /// Why the first of them is not here.
     first_error: Option<Error>,
     /// When the receiver said that it has finished.
@@ -186,6 +191,19 @@ impl Session<'_> {
         }
     }
 
+    /// What the end of the connection means: the sender may have said why, before this receiver
+    /// could no longer tell it anything.
+    fn parted(&mut self, error: Error) -> Result<(), Error> {
+        if !matches!(error, Error::PeerLost(_)) {
+            return Err(error);
+        }
+        let deadline = Instant::now() + LAST_WORDS;
+        match self.control.last_words(deadline).map(Heard::Message) {
+            Some(said) => self.heard(said).map(drop),
+            None => Err(error),
+        }
+    }
+
     /// Receives what waits in the network. Returns whether there was anything.
     fn drain(&mut self) -> Result<bool, Error> {
         for rounds in 0..DRAINED {
@@ -223,7 +241,7 @@ impl Session<'_> {
             }
             // The sender may remove a receiver because of the files that it lacks.
             Heard::Message(ToReceiver::Removed { .. })
-                if self.finished.is_some() && !self.failed.is_empty() =>
+                if self.finished.is_some() && self.lacks_files() =>
             {
                 return Ok(true);
             }
@@ -233,6 +251,11 @@ impl Session<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether files will not be here.
+    fn lacks_files(&self) -> bool {
+        !self.failed.is_empty() || self.unnamed > 0
     }
 
     /// Handles a frame of the channel.
@@ -278,10 +301,16 @@ impl Session<'_> {
                 }
                 FileOutcome::Failed(path, error) => {
                     let reason = error.to_string();
-                    let path_or_text = path
-                        .clone()
-                        .unwrap_or_else(|| "a file of unknown name".into());
-                    self.failed.push(path_or_text);
+                    match &path {
+                        Some(path) => self.failed.push(path.clone()),
+                        None => self.unnamed += 1,
+                    }
+                    (self.tell)(RecvEvent::FileFailed { path, reason });
+                    self.first_error.get_or_insert(error);
+                }
+                FileOutcome::Unnamed(count, error) => {
+                    let (path, reason) = (None, error.to_string());
+                    self.unnamed = self.unnamed.saturating_add(count);
                     (self.tell)(RecvEvent::FileFailed { path, reason });
                     self.first_error.get_or_insert(error);
                 }

@@ -8,7 +8,7 @@ use fabricast_proto::{Admission, Command, Seq, Slot};
 use super::catching_up::Next;
 use super::driver::join_address;
 use super::errors::{refused, strange, strange_packs};
-use super::pack_table;
+use super::pack_table::PackState;
 use super::peers::{Come, Peers};
 use super::session::ReceiverSession;
 use super::storing::Proof;
@@ -22,8 +22,9 @@ use crate::transfer::{ADDRESS, ALL, ROOT};
 impl ReceiverSession<'_> {
     /// Joins the group, from the next pack on.
     pub(super) fn join(&mut self, join: Join) -> Result<(), Error> {
-        if let (Some(group), left @ true) = &mut self.group {
-            *left = false;
+        if std::mem::take(&mut self.has_left)
+            && let Some(group) = &self.group
+        {
             join_address(&mut self.driver, group, self.tell);
         }
         let admission = Admission {
@@ -61,7 +62,7 @@ impl ReceiverSession<'_> {
         let left = self.driver.command(self.clock.now(), left);
         left.map_err(refused)?;
         for posted in self.posted.drain(..) {
-            self.packs.set(posted.number, pack_table::Pack::Lacking);
+            self.packs.set(posted.number, PackState::Lacking);
             self.lent.push((posted.op, 0));
         }
         self.leave_comparison();
@@ -73,8 +74,7 @@ impl ReceiverSession<'_> {
 
     /// Leaves the group's address, so that what the others are sent does not fill this host's link.
     pub(super) fn leave_address(&mut self) {
-        if let (Some(_), left @ false) = &mut self.group {
-            *left = true;
+        if self.group.is_some() && !std::mem::replace(&mut self.has_left, true) {
             self.driver.transport().leave(ADDRESS);
         }
     }
@@ -136,9 +136,9 @@ impl ReceiverSession<'_> {
         while let Some(come) = peers.come() {
             match come {
                 Come::Pack(number, pack, header) => {
-                    self.progress.0 = Instant::now();
+                    self.moved = Instant::now();
                     self.statistics.peer_bytes += pack.bytes.len() as u64;
-                    self.packs.set(number, pack_table::Pack::Coming);
+                    self.packs.set(number, PackState::Coming);
                     self.storing.arrived(number, pack, Proof::Header(header));
                     let (runs, more, told) = (vec![(number, number + 1)], true, 0);
                     self.say(&ToSender::Has { runs, more, told })?;

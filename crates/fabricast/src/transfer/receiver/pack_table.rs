@@ -5,7 +5,7 @@ use crate::object::{PackRecord, blocks};
 
 /// What a receiver has of a pack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pack {
+pub enum PackState {
     /// Nothing, and nothing comes: the sender has to send it again.
     Lacking,
     /// It comes, or has come and is being stored.
@@ -29,12 +29,12 @@ pub struct PackTable {
     /// Most packs that there may be.
     max: usize,
     /// The first packs, without a gap.
-    first: Vec<(PackRecord, Pack)>,
+    first: Vec<(PackRecord, PackState)>,
     /// Number of the first pack in `later`: more than there are in `first` while the sender has
     /// still to list those between.
     split: usize,
     /// Packs from `split` on.
-    later: Vec<(PackRecord, Pack)>,
+    later: Vec<(PackRecord, PackState)>,
     /// Number of packs that are here, of those that are lacking, and bytes of those that are here.
     here: usize,
     lacking: usize,
@@ -84,7 +84,7 @@ impl PackTable {
     pub fn push(&mut self, record: PackRecord) -> Option<u32> {
         let number = self.len();
         (number < self.max).then(|| {
-            self.later.push((record, Pack::Coming));
+            self.later.push((record, PackState::Coming));
             number as u32
         })
     }
@@ -108,12 +108,12 @@ impl PackTable {
         self.lacking += count;
         let lacking = records[..count]
             .iter()
-            .map(|record| (*record, Pack::Lacking));
+            .map(|record| (*record, PackState::Lacking));
         self.first.extend(lacking);
         count
     }
 
-    fn at(&mut self, number: u32) -> Option<&mut (PackRecord, Pack)> {
+    fn at(&mut self, number: u32) -> Option<&mut (PackRecord, PackState)> {
         let number = number as usize;
         match number.checked_sub(self.split) {
             Some(later) => self.later.get_mut(later),
@@ -122,21 +122,21 @@ impl PackTable {
     }
 
     /// What is here of a pack, and its record; `None` if it is unknown.
-    pub fn get(&mut self, number: u32) -> Option<(PackRecord, Pack)> {
+    pub fn get(&mut self, number: u32) -> Option<(PackRecord, PackState)> {
         self.at(number).copied()
     }
 
     /// Notes what is here of a pack. An unknown pack is ignored.
-    pub fn set(&mut self, number: u32, pack: Pack) {
+    pub fn set(&mut self, number: u32, pack: PackState) {
         let Some(entry) = self.at(number) else {
             return;
         };
         let (len, before) = (u64::from(entry.0.len), entry.1);
         entry.1 = pack;
-        let count = |what: Pack| (usize::from(before == what), usize::from(pack == what));
-        let (was, is) = count(Pack::Lacking);
+        let count = |what: PackState| (usize::from(before == what), usize::from(pack == what));
+        let (was, is) = count(PackState::Lacking);
         self.lacking = self.lacking + is - was;
-        let (was, is) = count(Pack::Here);
+        let (was, is) = count(PackState::Here);
         self.here = self.here + is - was;
         self.bytes = self.bytes + len * is as u64 - len * was as u64;
     }
@@ -147,7 +147,7 @@ impl PackTable {
         let mut runs = Vec::<(u32, u32)>::new();
         for (number, (_, pack)) in (0..end).zip(all) {
             match runs.last_mut() {
-                _ if *pack == Pack::Lacking => {}
+                _ if *pack == PackState::Lacking => {}
                 Some(last) if last.1 == number => last.1 += 1,
                 _ => runs.push((number, number + 1)),
             }
@@ -160,7 +160,7 @@ impl PackTable {
         let all = self.first.iter().chain(&self.later);
         let lacking = (0..end)
             .zip(all)
-            .filter(|(_, (_, pack))| *pack == Pack::Lacking);
+            .filter(|(_, (_, pack))| *pack == PackState::Lacking);
         lacking.map(|(number, _)| number)
     }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!((table.len(), table.unlisted()), (7, Some(0)));
         assert!(!table.is_whole() && !table.join(9), "it lists still");
         assert_eq!(table.get(4), None);
-        table.set(4, Pack::Here); // it is unknown
+        table.set(4, PackState::Here); // it is unknown
         let records: Vec<PackRecord> = (0..7).map(record).collect();
         assert_eq!((table.list(&[]), table.list(&records[..3])), (0, 3));
         assert_eq!(table.unlisted(), Some(3));
@@ -209,14 +209,14 @@ mod tests {
         assert_eq!(table.len(), 7);
         assert_eq!((table.unlisted(), table.is_whole()), (None, false));
         for number in [0, 3, 5] {
-            table.set(number, Pack::Here);
+            table.set(number, PackState::Here);
         }
         assert_eq!((table.here(), table.bytes()), (3, 30));
         assert_eq!(table.runs(5), [(0, 1), (3, 4)]);
         assert_eq!(table.runs(7), [(0, 1), (3, 4), (5, 7)]);
         assert!(table.lacking(4).eq([1, 2]) && table.lacking(7).eq([1, 2, 4]));
         for number in [1, 2, 4] {
-            table.set(number, Pack::Coming);
+            table.set(number, PackState::Coming);
         }
         assert!(table.is_whole());
         let mut hasher = blake3::Hasher::new();

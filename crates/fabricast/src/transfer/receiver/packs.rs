@@ -7,7 +7,7 @@ use fabricast_proto::{Command, OpId, Refused};
 
 use super::errors::refused;
 use super::incoming::{Incoming, POSTED_MAX, Posted};
-use super::pack_table;
+use super::pack_table::PackState;
 use super::session::ReceiverSession;
 use super::storing::{Proof, Stored};
 use crate::bootstrap::message::Announced;
@@ -38,8 +38,8 @@ impl ReceiverSession<'_> {
         let is_kept = is_wanted && self.keeps(number, &record);
         if announced.kept {
             if !is_kept {
-                self.packs.set(number, pack_table::Pack::Lacking);
-                self.progress.0 = Instant::now();
+                self.packs.set(number, PackState::Lacking);
+                self.moved = Instant::now();
             }
             return is_new.then_some(()).ok_or_else(absurd);
         }
@@ -50,7 +50,7 @@ impl ReceiverSession<'_> {
                 declined => return declined.map_err(refused),
             }
         }
-        self.packs.set(number, pack_table::Pack::Coming);
+        self.packs.set(number, PackState::Coming);
         self.post(number, record, false)
     }
 
@@ -91,7 +91,7 @@ impl ReceiverSession<'_> {
     pub(super) fn keeps(&mut self, number: u32, record: &PackRecord) -> bool {
         let is_kept = self.kept.packs.contains(&record.hash);
         if is_kept {
-            self.packs.set(number, pack_table::Pack::Coming);
+            self.packs.set(number, PackState::Coming);
             self.storing.keep(number, record.hash);
         }
         is_kept
@@ -101,7 +101,7 @@ impl ReceiverSession<'_> {
     /// what it has: it gets those that it lacks later.
     fn is_wanted(&mut self, number: u32) -> bool {
         let entry = self.packs.get(number);
-        let is_lacking = entry.is_some_and(|(_, pack)| pack == pack_table::Pack::Lacking);
+        let is_lacking = entry.is_some_and(|(_, pack)| pack == PackState::Lacking);
         self.is_inside() && is_lacking
     }
 
@@ -151,7 +151,7 @@ impl ReceiverSession<'_> {
     pub(super) fn stored(&mut self) -> Result<(), Error> {
         while let Some(stored) = self.storing.done() {
             self.fresh = true;
-            self.progress.0 = Instant::now();
+            self.moved = Instant::now();
             match stored {
                 Stored::Proven => {
                     self.are_proven(1);
@@ -159,7 +159,7 @@ impl ReceiverSession<'_> {
                 Stored::Looked { candidates, is_cut } => self.looked(candidates, is_cut)?,
                 Stored::Remain(present) => self.statistics.present_bytes = present,
                 Stored::Pack(number) => {
-                    self.packs.set(number, pack_table::Pack::Here);
+                    self.packs.set(number, PackState::Here);
                 }
                 Stored::Manifest => self.catching_up.has_manifest(),
                 Stored::Surplus(paths) => self.end_dry_run(paths),

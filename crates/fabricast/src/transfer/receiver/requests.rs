@@ -41,7 +41,7 @@ impl ReceiverSession<'_> {
 
     /// Takes bytes that this receiver has requested.
     pub(super) fn mend(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.progress.0 = Instant::now();
+        self.moved = Instant::now();
         let Some(repair) = &mut self.repair else {
             return Err(strange());
         };

@@ -75,8 +75,10 @@ pub struct ReceiverSession<'a> {
     /// How far this receiver has come with what was announced before it joined.
     pub(super) catching_up: CatchingUp,
     pub(super) payload_size: u32,
-    /// The group's address, if there is one, and whether this receiver has left it.
-    pub(super) group: (Option<GroupAddress>, bool),
+    /// The group's address, if there is one.
+    pub(super) group: Option<GroupAddress>,
+    /// Whether this receiver has left the group's address.
+    pub(super) has_left: bool,
     /// The key of the challenge by which this receiver proves to the sender that the set is here,
     /// once all packs are announced.
     pub(super) end: Option<[u8; 32]>,
@@ -102,8 +104,10 @@ pub struct ReceiverSession<'a> {
     /// What has come of the set, once it is complete.
     outcome: Option<SetOutcome>,
     pub(super) statistics: ReceiverStatistics,
-    /// When data last arrived, and how many packets had arrived by then.
-    pub(super) progress: (Instant, u64),
+    /// When the receiver last got on, by data or by what the sender said.
+    pub(super) moved: Instant,
+    /// How many data packets had arrived by the last look at that.
+    arrived: u64,
     worked: Instant,
     /// Bytes of files that were copied from others.
     pub(super) copied: u64,
@@ -190,7 +194,8 @@ impl<'a> ReceiverSession<'a> {
             catching_up: CatchingUp::new(start.late, !kept.is_empty()),
             kept,
             payload_size,
-            group: (start.group, false),
+            group: start.group,
+            has_left: false,
             end: None,
             peers: None,
             serving,
@@ -205,7 +210,8 @@ impl<'a> ReceiverSession<'a> {
             is_dry_run_over: false,
             outcome: None,
             statistics: ReceiverStatistics::default(),
-            progress: (now, 0),
+            moved: now,
+            arrived: 0,
             worked: now,
             copied: 0,
             ticked: now,
@@ -507,8 +513,8 @@ impl<'a> ReceiverSession<'a> {
             Phase::Receiving => {
                 let arrived = self.driver.node().counters().received;
                 // Outside the group nothing comes until all packs have been sent.
-                if arrived != self.progress.1 || self.catching_up.is_outside() {
-                    self.progress = (now, arrived);
+                if arrived != self.arrived || self.catching_up.is_outside() {
+                    (self.moved, self.arrived) = (now, arrived);
                 } else if self.repair.is_some() || !self.storing.is_busy() && !self.is_comparing() {
                     silence(self.silent(now), self.options)?;
                     // No more data wait in the network.
@@ -572,6 +578,7 @@ impl<'a> ReceiverSession<'a> {
             manifest,
             special: outcome.special,
             failed: told(&outcome.failed),
+            failed_unnamed: 0,
             changed: told(&outcome.changed),
             leaves_surplus: outcome.leaves_surplus,
             seconds: self.seconds,

@@ -171,8 +171,7 @@ impl Storing {
             },
             damage,
             blocks: 0,
-            damaged: 0,
-            is_damaged: false,
+            damaged: None,
             behind: VecDeque::new(),
         };
         work.note_space();
@@ -328,10 +327,8 @@ struct Work {
     damage: u64,
     /// Blocks of files so far.
     blocks: u64,
-    /// Number of the pack that is being repaired, or was last.
-    damaged: u32,
-    /// Whether a pack is being repaired.
-    is_damaged: bool,
+    /// Number of the pack that is being repaired, if one is.
+    damaged: Option<u32>,
     /// Packs behind the one that is being repaired.
     behind: VecDeque<(u32, Pack, Proof)>,
 }
@@ -359,8 +356,10 @@ impl Work {
                 desk.tell((Stored::Remain(self.target.present()), Vec::new()));
             }
             Job::Mended(pack, header) => {
-                self.is_damaged = false;
-                self.store(self.damaged, pack, &header, desk)?;
+                let Some(number) = self.damaged.take() else {
+                    return Err(contradiction());
+                };
+                self.store(number, pack, &header, desk)?;
             }
             Job::Finish(key, node) => {
                 if !self.has_manifest() {
@@ -386,7 +385,7 @@ impl Work {
             Job::ReadBack(spans, answer) => _ = answer.send(self.target.read_back(&spans)),
             Job::Manifest(answer) => _ = answer.send(self.target.take_manifest()),
         }
-        while !self.is_damaged
+        while self.damaged.is_none()
             && let Some((number, mut pack, proof)) = self.behind.pop_front()
         {
             let hash = match proof {
@@ -399,7 +398,7 @@ impl Work {
             self.spoil(&mut pack);
             let repair = BlockRepair::new(number, pack, hash)?;
             if !repair.is_done() {
-                (self.is_damaged, self.damaged) = (true, number);
+                self.damaged = Some(number);
                 desk.tell((Stored::Damaged(repair), Vec::new()));
             } else if let Some((pack, header)) = repair.into_pack() {
                 self.store(number, pack, &header, desk)?;

@@ -29,7 +29,7 @@ use self::listening::announce;
 use self::objections::{contradiction, small_datagrams, unverified, wrong_family};
 use self::refusals::Refusals;
 use self::seats::{no_seat, seats};
-use super::receiver_table::{Member, Stage};
+use super::receiver_table::{Member, ReceiverTable, Stage};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
 use crate::bootstrap::psk::Mac;
@@ -58,9 +58,8 @@ const PREPARING: usize = 1024;
 pub struct Admission<'a> {
     /// The connections.
     pub rendezvous: Rendezvous,
-    /// The receivers that are there, in the order of their arrival, which is the order of their
-    /// node numbers.
-    pub members: Vec<Member>,
+    /// The receivers that are there.
+    pub receivers: ReceiverTable,
     /// Receivers that were not prepared at the start. They come late.
     pub unprepared: Vec<Member>,
     /// How many late receivers of each host were admitted, also if they are gone.
@@ -147,7 +146,7 @@ impl<'a> Admission<'a> {
         }
         Ok(Admission {
             rendezvous,
-            members: Vec::new(),
+            receivers: ReceiverTable::default(),
             unprepared: Vec::new(),
             came_late: BTreeMap::new(),
             pending: 0,
@@ -192,7 +191,7 @@ impl<'a> Admission<'a> {
                     return Ok(());
                 }
                 // One that proves what it has has a limit of its own.
-                Verdict::GiveUp if self.members.len() > self.joining().count() => {}
+                Verdict::GiveUp if self.receivers.preparing().next().is_some() => {}
                 Verdict::GiveUp => return Err(self.too_few()),
                 Verdict::Wait => {}
             }
@@ -206,12 +205,11 @@ impl<'a> Admission<'a> {
     /// family, and stops announcing.
     fn close_doors(&mut self, tell: &mut dyn FnMut(SendEvent)) {
         self.announcer = None;
-        let late = |m: &mut Member| m.stage != Stage::Joining;
-        self.unprepared = self.members.extract_if(.., late).collect();
+        let late = |m: &Member| m.stage != Stage::Joining;
+        self.unprepared = self.receivers.extract(late);
         let Some(family) = self.family() else { return };
-        let other = |m: &mut Member| Family::of(m.address.ip()) != family;
-        let others: Vec<Member> = self.members.extract_if(.., other).collect();
-        for member in others {
+        let other = |m: &Member| Family::of(m.address.ip()) != family;
+        for member in self.receivers.extract(other) {
             let reason = wrong_family(Family::of(member.address.ip()), family);
             self.refuse(member, reason, tell);
         }
@@ -298,7 +296,7 @@ impl<'a> Admission<'a> {
 
     /// Takes a client that has said hello, and has it show its key if receivers have keys.
     fn greet(&mut self, member: Member) -> Result<Step, Error> {
-        let places = self.seats.saturating_sub(self.members.len());
+        let places = self.seats.saturating_sub(self.receivers.len());
         self.authenticator.greet(member, places, &self.rendezvous)
     }
 
@@ -345,7 +343,7 @@ impl<'a> Admission<'a> {
         let group = self.options.group.map(Family::of);
         let least = datagram_max.min(self.options.datagram_min);
         contradiction(member.address, &member.hello, group)
-            .or_else(|| no_seat(member, &self.members, self.options.per_host, self.seats))
+            .or_else(|| no_seat(member, &self.receivers, self.options.per_host, self.seats))
             .or_else(|| self.no_free_seat(member))
             .or_else(|| unverified(&member.hello, self.options.verified_only))
             .or_else(|| small_datagrams(member.hello.datagram, least))
@@ -385,24 +383,22 @@ impl<'a> Admission<'a> {
 
     /// Whether this receiver has been offered the set and is not prepared.
     pub fn is_preparing(&self, peer: PeerKey) -> bool {
-        let mut members = self.members.iter();
-        members.any(|m| m.peer == peer && m.stage == Stage::Preparing)
+        self.receivers.preparing().any(|m| m.peer == peer)
     }
 
     /// Makes room for one more receiver: refuses the oldest that is not prepared if there are too
     /// many. Only a prepared receiver has its seat for certain.
     fn make_room(&mut self, tell: &mut dyn FnMut(SendEvent)) {
-        let members = self.members.iter();
-        let preparing = members.filter(|m| m.stage == Stage::Preparing).count();
+        let preparing = self.receivers.preparing().count();
         // Receivers of the other family take no seat from these.
         let taken = self.present() + preparing;
         if preparing >= PREPARING || taken >= self.options.start.max_receivers {
             let oldest = self
-                .members
+                .receivers
                 .iter()
                 .position(|m| m.stage == Stage::Preparing);
             if let Some(at) = oldest {
-                let gone = self.members.remove(at);
+                let gone = self.receivers.remove(at);
                 self.refuse(gone, "it was not prepared when others came".into(), tell);
             }
         }
@@ -411,8 +407,8 @@ impl<'a> Admission<'a> {
     /// Refuses receivers that take too long to prepare, which frees their seats.
     pub fn expire(&mut self, now: Instant, tell: &mut dyn FnMut(SendEvent)) {
         let late =
-            |m: &mut Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
-        let late: Vec<Member> = self.members.extract_if(.., late).collect();
+            |m: &Member| m.stage == Stage::Preparing && now.duration_since(m.since) > PREPARE;
+        let late = self.receivers.extract(late);
         for client in self.authenticator.expire(now) {
             self.refuse(client, "it did not show its key in time".into(), tell);
         }
@@ -430,7 +426,7 @@ impl<'a> Admission<'a> {
         // Names are unique. A client that takes another receiver's name does not keep that receiver
         // out.
         while self
-            .members
+            .receivers
             .iter()
             .any(|m| m.name == member.name && !member.replaces(m))
         {
@@ -450,14 +446,14 @@ impl<'a> Admission<'a> {
         };
         self.rendezvous
             .say(member.peer, ToReceiver::Welcome(welcome));
-        self.members.push(member);
+        self.receivers.push(member);
     }
 
     /// Gives a receiver more time that proves what it has, as long as that may take.
     fn preparing(&mut self, peer: PeerKey) {
         let most = PREPARE + Duration::from_secs(self.set.manifest().len() / PROVING_SPEED_MIN);
         let now = Instant::now();
-        let mut members = self.members.iter_mut();
+        let mut members = self.receivers.iter_mut();
         if let Some(member) = members.find(|m| m.peer == peer)
             && now.duration_since(member.heard) < most
         {
@@ -466,7 +462,7 @@ impl<'a> Admission<'a> {
     }
 
     fn prepared(&mut self, peer: PeerKey, may_have: bool, tell: &mut dyn FnMut(SendEvent)) {
-        let mut members = self.members.iter_mut();
+        let mut members = self.receivers.iter_mut();
         let prepared = |m: &&mut Member| m.peer == peer && m.stage == Stage::Preparing;
         let Some(member) = members.find(prepared) else {
             return;
@@ -475,7 +471,7 @@ impl<'a> Admission<'a> {
         self.refusals.forget(&member.hello.name, member.address);
         let (receiver, address) = (member.name.clone(), member.address);
         let receivers = self.present();
-        let others = self.joining().count() - receivers;
+        let others = self.receivers.taking_part().count() - receivers;
         tell(SendEvent::Connected {
             receiver,
             address,
@@ -495,8 +491,8 @@ impl<'a> Admission<'a> {
 
     /// Removes a receiver that is gone, and tells so if it waited for the start.
     fn remove(&mut self, peer: PeerKey, tell: &mut dyn FnMut(SendEvent)) -> Option<Member> {
-        let at = self.members.iter().position(|m| m.peer == peer)?;
-        let gone = self.members.remove(at);
+        let at = self.receivers.iter().position(|m| m.peer == peer)?;
+        let gone = self.receivers.remove(at);
         if gone.stage == Stage::Joining {
             tell(SendEvent::Left {
                 receiver: gone.name.clone(),
@@ -515,8 +511,8 @@ impl<'a> Admission<'a> {
         );
         self.say_active(&ToReceiver::Aborted { code, reason });
         // Receivers that are not prepared were never counted.
-        self.members.retain(|m| m.stage != Stage::Preparing);
-        for member in self.members.iter_mut().filter(|m| m.active()) {
+        self.receivers.extract(|m| m.stage == Stage::Preparing);
+        for member in self.receivers.iter_mut().filter(|m| m.active()) {
             self.rendezvous.close(member.peer);
             let (state, reason) = match &member.stage {
                 Stage::Storing(_) => (
@@ -549,7 +545,7 @@ impl<'a> Admission<'a> {
             workers: Vec::new(),
             pending: self.pending,
             required: self.options.required.clone(),
-            receivers: self.members.iter().map(Member::report).collect(),
+            receivers: self.receivers.iter().map(Member::report).collect(),
             refused,
             refused_more,
         }
@@ -557,13 +553,13 @@ impl<'a> Admission<'a> {
 
     /// Sends one message to all members of the group.
     pub fn say_group(&self, message: &ToReceiver) {
-        let members = self.members.iter().filter(|m| m.in_group());
+        let members = self.receivers.in_group();
         self.rendezvous.say_all(members.map(|m| m.peer), message);
     }
 
     /// Sends one message to all receivers that are still there.
     pub fn say_active(&self, message: &ToReceiver) {
-        let active = self.members.iter().filter(|m| m.active());
+        let active = self.receivers.active();
         self.rendezvous.say_all(active.map(|m| m.peer), message);
     }
 }
@@ -596,7 +592,7 @@ mod tests {
         admission(SendOptions::default(), |mut admission| {
             let mut come = |address: &str, local: &str, family, near: &str| {
                 let member = receiver(address, local, Stage::Joining);
-                admission.members.push(member);
+                admission.receivers.push(member);
                 assert_eq!(admission.family(), Some(family));
                 assert_eq!(admission.near(), Some(near.parse().unwrap()));
             };
@@ -626,15 +622,19 @@ mod tests {
             let four = |stage| receiver("10.0.0.2", "10.0.0.1", stage);
             let six = || receiver("2001:db8::2", "2001:db8:0:1::1", Stage::Joining);
             let members = [four(Stage::Joining), six(), six(), six()];
-            admission.members.extend(members);
-            admission.members.push(four(Stage::Preparing));
+            members
+                .into_iter()
+                .for_each(|m| admission.receivers.push(m));
+            admission.receivers.push(four(Stage::Preparing));
             admission.make_room(&mut |_| ());
-            assert_eq!(admission.members.len(), 5);
+            assert_eq!(admission.receivers.len(), 5);
             // With two more receivers of its own family, the preparing one makes room.
             let members = [(); 2].map(|()| four(Stage::Joining));
-            admission.members.extend(members);
+            members
+                .into_iter()
+                .for_each(|m| admission.receivers.push(m));
             admission.make_room(&mut |_| ());
-            assert_eq!(admission.members.len(), 6);
+            assert_eq!(admission.receivers.len(), 6);
         });
     }
 
@@ -651,9 +651,11 @@ mod tests {
             };
             let stages = [Stage::Receiving, lost(), lost(), lost(), Stage::Preparing];
             let members = stages.map(|stage| receiver("10.0.0.2", "10.0.0.1", stage));
-            admission.members.extend(members);
+            members
+                .into_iter()
+                .for_each(|m| admission.receivers.push(m));
             admission.make_room(&mut |_| ());
-            assert_eq!(admission.members.len(), 5);
+            assert_eq!(admission.receivers.len(), 5);
         });
     }
 }

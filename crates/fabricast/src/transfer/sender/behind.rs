@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use fabricast_proto::{Command, NodeId};
 
 use super::admission::PROVING_SPEED_MIN;
-use super::receiver_table::{Member, Place, Stage, Wait};
+use super::receiver_table::{Member, Place, Stage};
 use super::session::{Phase, SenderSession};
-use super::slow::{half_complete, trickles};
+use super::slow::{eviction, half_complete, too_slow, trickles};
+use super::waits::Wait;
+use crate::bootstrap::message::ToReceiver;
 use crate::config::Slow;
 use crate::error::exit;
 use crate::transfer::ALL;
-use crate::transfer::events::{Part, State};
+use crate::transfer::events::{Part, SendEvent, State};
 
 /// With [`Slow::Demote`] a receiver that gets on may hold the others at less than half of their
 /// speed for so long, at most. That it is demoted costs it little, and to wait for it costs all
@@ -23,6 +25,92 @@ const DEMOTED_AFTER: Duration = Duration::from_millis(300);
 const HOLDS_UP_MAX: Duration = Duration::from_secs(1);
 
 impl SenderSession<'_> {
+    /// Finds out which receivers keep the sender waiting for longer than they may.
+    pub(super) fn look_for_slow(&mut self, now: Instant) {
+        let joining = match self.phase {
+            Phase::Joining(since) => Some(since),
+            _ => None,
+        };
+        let total = self.ended().map(|stream| stream.total);
+        for at in 0..self.admission.receivers.len() {
+            let member = &self.admission.receivers[at];
+            let joining = match member.part {
+                Part::Whole | Part::Demoted => joining,
+                Part::Late => Some(member.since),
+            };
+            let mut waits = member.waits(now, self.options.patience, joining, total);
+            let all = waits.clone();
+            if let Some(wait) = waits.find(|w| w.exceeds(1)) {
+                self.slow(at, wait);
+            }
+            self.evict(at, now, all);
+        }
+    }
+
+    /// Removes a slow receiver that the sender has waited for too long. `waits`: how long the
+    /// sender has waited for it.
+    fn evict(&mut self, at: usize, now: Instant, waits: impl Iterator<Item = Wait>) {
+        let member = &self.admission.receivers[at];
+        if let Some(reason) = eviction(member, self.options, now, waits) {
+            self.fail(at, State::Dropped, exit::REFUSED, reason);
+        }
+    }
+
+    /// Handles a receiver that keeps the others waiting: reports it, or removes it.
+    pub(super) fn slow(&mut self, at: usize, wait: Wait) {
+        let member = &self.admission.receivers[at];
+        // The core may have said so before the sender demoted it.
+        if !member.active() || member.place == Place::Aside {
+            return;
+        }
+        let is_told = member.slow;
+        match self.options.slow_rule(&member.name) {
+            Slow::Demote if self.demote(at) => {}
+            _ if is_told => {}
+            Slow::Wait | Slow::Alive | Slow::Demote => {
+                let member = &mut self.admission.receivers[at];
+                member.slow = true;
+                let (receiver, part) = (member.name.clone(), member.part);
+                (self.tell)(SendEvent::Slow { receiver, part });
+            }
+            Slow::Drop => {
+                self.fail(at, State::Dropped, exit::REFUSED, too_slow(&wait));
+            }
+        }
+    }
+
+    /// Demotes a slow receiver, unless that helps nobody or cannot be done. Returns whether it is
+    /// demoted.
+    fn demote(&mut self, at: usize) -> bool {
+        let member = &self.admission.receivers[at];
+        let may = member.place == Place::Member
+            && self.may_leave(member)
+            && member.stage == Stage::Receiving
+            && member.missed.is_known()
+            && !member.hello.stream
+            && self.keeps_waiting(at);
+        if !may {
+            return false;
+        }
+        let member = &mut self.admission.receivers[at];
+        (member.part, member.place) = (Part::Demoted, Place::Aside);
+        (member.complete, member.waited) = (None, Duration::ZERO);
+        // It has nothing to say while it waits for its turn.
+        member.slow = false;
+        let node = member.node;
+        self.offers.remove(member.peer);
+        self.admission
+            .rendezvous
+            .say(member.peer, ToReceiver::Demoted);
+        (self.tell)(SendEvent::Demoted {
+            receiver: member.name.clone(),
+            placed: member.placed,
+            len: self.set.known_len().unwrap_or_default(),
+        });
+        self.command(Command::MemberRemove { group: ALL, node });
+        true
+    }
+
     /// Whether the sender may leave a receiver behind because it is slower than the others: if the
     /// rule for it says so, and it has not been demoted.
     fn may_leave(&self, member: &Member) -> bool {
@@ -34,7 +122,7 @@ impl SenderSession<'_> {
 
     /// Tells the core whether the group may outpace a receiver.
     pub(super) fn may_outpace(&mut self, node: NodeId) {
-        let members = &self.admission.members;
+        let members = &self.admission.receivers;
         let member = self.member(node).map(|at| &members[at]);
         let member = member.filter(|member| member.in_group() && self.may_leave(member));
         let may_hold = member.map(|member| self.bears(member, DEMOTED_AFTER));
@@ -59,28 +147,28 @@ impl SenderSession<'_> {
 
     /// Whether another member of the group still needs something.
     pub(super) fn keeps_waiting(&self, at: usize) -> bool {
-        let node = self.admission.members[at].node;
+        let node = self.admission.receivers[at].node;
         let needs = |m: &Member| m.in_group() && m.node != node && m.complete.is_none();
-        self.admission.members.iter().any(needs)
+        self.admission.receivers.iter().any(needs)
     }
 
     /// Leaves a receiver behind that is slower than the others, as the rule says, unless half of
     /// the receivers were left behind before. Returns whether it is out of the group.
     fn leave_behind(&mut self, at: usize, wait: Wait) -> bool {
-        let members = &self.admission.members;
+        let members = &self.admission.receivers;
         let left = members.iter().filter(|m| m.left_behind).count();
         if 2 * (left + 1) > members.len() || !self.keeps_waiting(at) {
             return false;
         }
         self.slow(at, wait);
-        let member = &mut self.admission.members[at];
+        let member = &mut self.admission.receivers[at];
         member.left_behind = !member.active() || member.place == Place::Aside;
         member.left_behind
     }
 
     /// Handles a receiver that holds the others at less than half of what they could take.
     pub(super) fn outpaced(&mut self, at: usize) {
-        let node = self.admission.members[at].node;
+        let node = self.admission.receivers[at].node;
         if !self.leave_behind(at, Wait::holding(self.options.patience)) {
             self.command(Command::MayOutpace {
                 group: ALL,
@@ -95,17 +183,17 @@ impl SenderSession<'_> {
     pub(super) fn leave_far_behind(&mut self, passed: Duration) {
         let far = self.plan.start.window_bytes() / 2;
         // What a member has not compared, or has missed, says nothing of how fast it is.
-        let sent = self.catch_up.bytes_announced();
+        let sent = self.announced.bytes();
         let placed = |member: &Member| sent.saturating_sub(member.due);
-        let members = self.admission.members.iter();
+        let members = self.admission.receivers.iter();
         let fastest = members.filter(|m| m.in_group()).map(placed).max();
-        for at in 0..self.admission.members.len() {
-            let member = &self.admission.members[at];
+        for at in 0..self.admission.receivers.len() {
+            let member = &self.admission.receivers[at];
             let is_behind = member.in_group()
                 && fastest.is_some_and(|f| placed(member) + far < f)
                 && self.may_leave(member);
             let bears = self.bears(member, HOLDS_UP_MAX);
-            let behind = &mut self.admission.members[at].behind;
+            let behind = &mut self.admission.receivers[at].behind;
             if behind.count(passed, is_behind) > bears {
                 self.leave_behind(at, Wait::behind(bears));
             }
@@ -121,7 +209,7 @@ impl SenderSession<'_> {
             self.sends_but_for_members(),
             self.compares_but_for_members(),
         );
-        let group = || self.admission.members.iter().filter(|m| m.in_group());
+        let group = || self.admission.receivers.in_group();
         let most = |idle: usize, all: usize| idle > 0 && 2 * idle + 1 >= all;
         let others_have = most(group().filter(|m| !m.lacks_sent).count(), group().count());
         let comparing = || group().filter(|m| m.compares());
@@ -129,17 +217,17 @@ impl SenderSession<'_> {
         let others_compared = most(idle, comparing().count());
         // A stream is kept until all have proven it.
         let proves = self.keeps_all() && self.packer.waits();
-        let packs = self.catch_up.announced();
+        let packs = self.announced.count();
         let proved = group().filter(|m| m.proven >= packs).count();
         let others_proved = most(proved, group().count());
-        for at in 0..self.admission.members.len() {
-            let member = &self.admission.members[at];
+        for at in 0..self.admission.receivers.len() {
+            let member = &self.admission.receivers[at];
             let holds = sends && others_have && member.in_group() && member.lacks_sent
                 || compares && others_compared && member.compares() && member.has_to_compare()
                 || proves && others_proved && member.in_group() && member.proven < packs;
             let may = member.in_group() && self.may_leave(member);
             let bears = self.bears(member, HOLDS_UP_MAX);
-            let balance = &mut self.admission.members[at].holds;
+            let balance = &mut self.admission.receivers[at].holds;
             if balance.count(passed, holds) > bears && may {
                 self.leave_behind(at, Wait::holding(bears));
             }
@@ -166,7 +254,7 @@ impl SenderSession<'_> {
         let Some(streamed) = self.ended().map(|stream| stream.done) else {
             return;
         };
-        let members = &self.admission.members;
+        let members = &self.admission.receivers;
         let catches_up = |m: &&Member| m.part != Part::Whole && m.active();
         let count = members.iter().filter(catches_up).count() as u32;
         // It never shrinks: those that have gone have taken their time.
@@ -178,7 +266,7 @@ impl SenderSession<'_> {
             false => None,
         };
         for at in 0..members.len() {
-            let member = &self.admission.members[at];
+            let member = &self.admission.receivers[at];
             if member.place == Place::Aside {
                 continue; // it waits for others
             }
@@ -216,9 +304,9 @@ impl SenderSession<'_> {
     /// Notes since when receivers hold a stream back because they have not proven what they got.
     pub(super) fn watch_proofs(&mut self, now: Instant) {
         let keeps_all = self.keeps_all();
-        let active = self.admission.members.iter().filter(|m| m.active());
+        let active = self.admission.receivers.active();
         let least = active.map(|m| m.proven).min();
-        for member in &mut self.admission.members {
+        for member in self.admission.receivers.iter_mut() {
             match keeps_all && Some(member.proven) == least {
                 true => _ = member.unproven.get_or_insert(now),
                 false => member.unproven = None,

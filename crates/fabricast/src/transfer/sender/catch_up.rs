@@ -1,11 +1,8 @@
-//! The packs of the stream, and those that the sender reads again for receivers that lack them
-//! (spec 5.10).
+//! The packs that the sender reads again for receivers that lack them (spec 5.10).
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::missed::Missed;
 use crate::error::Error;
 use crate::object::{Again, PackIndex, Repacker};
 use crate::waker::Waker;
@@ -22,8 +19,6 @@ pub struct CatchUp {
     repacker: Option<Repacker>,
     /// The pack that is being read.
     reading: Option<u32>,
-    /// Bytes of the stream before each pack, and of all packs so far.
-    sums: Vec<u64>,
     /// Bytes of the packs of the stream that were broadcast.
     broadcast: u64,
     /// Bytes of the packs that were sent again.
@@ -38,31 +33,9 @@ impl CatchUp {
             waker,
             repacker: None,
             reading: None,
-            sums: vec![0],
             broadcast: 0,
             bytes: 0,
         }
-    }
-
-    /// Notes the next pack of the stream, which has `len` bytes. Returns its number.
-    pub fn add(&mut self, len: u64) -> u32 {
-        let number = self.announced();
-        self.sums.push(self.bytes_announced() + len);
-        number
-    }
-
-    /// Number of packs of the stream so far.
-    pub fn announced(&self) -> u32 {
-        (self.sums.len() - 1) as u32
-    }
-
-    /// Bytes of the packs of the stream so far.
-    pub fn bytes_announced(&self) -> u64 {
-        self.bytes_before(self.announced())
-    }
-
-    fn bytes_before(&self, pack: u32) -> u64 {
-        self.sums.get(pack as usize).copied().unwrap_or(0)
     }
 
     /// Notes that `len` bytes of the stream are broadcast.
@@ -70,16 +43,9 @@ impl CatchUp {
         self.broadcast += len;
     }
 
-    /// Bytes of the packs that a receiver lacks.
-    pub fn lacking(&self, missed: &Missed) -> u64 {
-        let bytes = |run: Range<u32>| self.bytes_before(run.end) - self.bytes_before(run.start);
-        missed.runs().map(bytes).sum()
-    }
-
-    /// Whether this pack may be read again: one at a time, and within the share unless the network
-    /// `is_free`, since all of the stream was sent.
-    pub fn is_due(&self, pack: u32, is_free: bool) -> bool {
-        let len = self.bytes_before(pack + 1) - self.bytes_before(pack);
+    /// Whether a pack of `len` bytes may be read again: one at a time, and within the share unless
+    /// the network `is_free`, since all of the stream was sent.
+    pub fn is_due(&self, len: u64, is_free: bool) -> bool {
         !self.is_reading() && (is_free || (self.bytes + len) * SHARE <= self.broadcast)
     }
 
@@ -141,10 +107,6 @@ mod tests {
         let set = crate::object::testing::set_of(std::slice::from_ref(&dir));
         let index = Arc::new(PackIndex::new(set));
         let mut catch_up = CatchUp::new(index, Waker::new().unwrap());
-        assert_eq!(
-            (catch_up.add(2), catch_up.add(3), catch_up.announced()),
-            (0, 1, 2)
-        );
         for (again, broadcast, of_two, of_three) in [
             (0, 0, false, false),
             (0, 199, false, false),
@@ -154,13 +116,13 @@ mod tests {
             (2, 500, true, true),
         ] {
             (catch_up.bytes, catch_up.broadcast) = (again, broadcast);
-            let is_due = [0, 1].map(|pack| catch_up.is_due(pack, false));
+            let is_due = [2, 3].map(|len| catch_up.is_due(len, false));
             assert_eq!(is_due, [of_two, of_three], "{again} of {broadcast} bytes");
-            assert!(catch_up.is_due(0, true), "{again} bytes after the stream");
+            assert!(catch_up.is_due(2, true), "{again} bytes after the stream");
         }
         // One pack is read at a time, whatever is left of the share.
         catch_up.reading = Some(0);
-        assert!(!catch_up.is_due(0, true));
+        assert!(!catch_up.is_due(2, true));
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::catch_up::CatchUp;
+use super::announced::AnnouncedPacks;
 use super::member_comparing::{ComparingPhase, MemberComparing};
 use super::receiver_table::Member;
 use super::session::SenderSession;
@@ -15,7 +15,7 @@ use crate::transfer::kept_packs::called;
 
 impl SenderSession<'_> {
     fn comparing(&self) -> impl Iterator<Item = &MemberComparing> {
-        let members = self.admission.members.iter().filter(|m| m.compares());
+        let members = self.admission.receivers.iter().filter(|m| m.compares());
         members.filter_map(|m| m.comparing.as_ref())
     }
 
@@ -34,7 +34,7 @@ impl SenderSession<'_> {
         }
         self.comparison = ComparingPhase::Decided(None);
         let mut all = None::<EntryRanges>;
-        for member in self.admission.members.iter_mut() {
+        for member in self.admission.receivers.iter_mut() {
             let compares = member.compares();
             // Nobody needs them after this.
             let Some(comparing) = &mut member.comparing else {
@@ -52,7 +52,7 @@ impl SenderSession<'_> {
         let entries = self.set.manifest().entries();
         let is_worth = 2 * all.bytes(entries) >= self.set.manifest().len();
         if !is_worth {
-            let text = why_nothing_is_compared(&self.admission.members);
+            let text = why_nothing_is_compared(&self.admission.receivers);
             (self.tell)(SendEvent::Notice { text });
         }
         self.packer.compare(match is_worth {
@@ -80,7 +80,7 @@ impl SenderSession<'_> {
         if self.comparison == ComparingPhase::Decided(None) {
             self.comparison = ComparingPhase::Decided(Some(number));
         }
-        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
+        for member in self.admission.receivers.in_group_mut() {
             let compares = member.compares();
             match &mut member.comparing {
                 Some(comparing) if compares => comparing.announced(number, len),
@@ -95,8 +95,8 @@ impl SenderSession<'_> {
         let ComparingPhase::Decided(Some(first)) = self.comparison else {
             return;
         };
-        let end = self.catch_up.announced();
-        let members = self.admission.members.iter_mut();
+        let end = self.announced.count();
+        let members = self.admission.receivers.iter_mut();
         for member in members.filter(|m| m.compares()) {
             member.missed.ask(first..end);
         }
@@ -111,7 +111,7 @@ impl SenderSession<'_> {
         self.headers.retain(|(op, number)| {
             let is_delivered = !self.under_way.contains(op);
             if is_delivered {
-                let members = self.admission.members.iter_mut();
+                let members = self.admission.receivers.iter_mut();
                 let comparing = members.filter_map(|member| member.comparing.as_mut());
                 comparing.for_each(|comparing| comparing.delivered(*number, now));
             }
@@ -141,7 +141,7 @@ fn why_nothing_is_compared(members: &[Member]) -> String {
     let why = match slow.first() {
         Some(first) => format!(
             "{} has not looked in time at what it has",
-            first_of(&first.name(), slow.len())
+            first_of(&first.name, slow.len())
         ),
         None => "the files that all receivers may have are less than half of it".into(),
     };
@@ -162,17 +162,17 @@ pub fn why_all_is_sent(members: &[Member], report_to_each_other: bool) -> Option
         "all of the set is sent, though other receivers may have something of it: {} can compare \
          nothing, since it has nothing of the set, or goes on where an earlier run was, or was \
          started without {OVERWRITE} and {FROM}",
-        first_of(&first.name(), others.len())
+        first_of(&first.name, others.len())
     ))
 }
 
 /// Bytes of packs that a member has not compared yet, or has said that it lacks. What it has
 /// compared counts as present until then.
-pub fn uncompared(member: &Member, catch_up: &CatchUp) -> u64 {
+pub fn uncompared(member: &Member, announced: &AnnouncedPacks) -> u64 {
     let comparing = member.comparing.as_ref();
     let uncompared = comparing.map_or(0, MemberComparing::uncompared);
     match member.missed.is_known() {
-        true => uncompared + catch_up.lacking(&member.missed),
+        true => uncompared + announced.lacking(&member.missed),
         false => uncompared,
     }
 }

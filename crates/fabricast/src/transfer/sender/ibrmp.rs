@@ -1,6 +1,6 @@
 //! A sender by P3's protocol, from the start to the last receiver's result (spec 7.8).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,11 @@ use fabricast_proto::{NodeId, PathState, limits};
 use super::admission::Admission;
 use super::admission::late::{HEARD, Heard};
 use super::admission::objections::LATE;
+use super::failed_files::FailedFiles;
 use super::plan::{Plan, group_address};
-use super::receiver_table::{Member, Stage, storing_time};
+use super::receiver_table::{Member, Stage};
 use super::telling::Sent;
+use super::waits::storing_time;
 use crate::bootstrap::message::{Start, ToReceiver, ToSender};
 use crate::bootstrap::{self, PeerKey};
 use crate::config::{FILES_AT_ONCE_MAX, Late, ReachRule, SendOptions};
@@ -21,10 +23,12 @@ use crate::net::Clock;
 use crate::object::SourceSet;
 use crate::setting::{FILES_AT_ONCE, PATIENCE, REACH};
 use crate::text::{ToldPath, escaped, spoken};
-use crate::transfer::events::{FileFailure, Part, SendEvent, SendReport, State, Traffic};
+use crate::transfer::events::{Part, SendEvent, SendReport, State, Traffic};
 use crate::transfer::{TICK, check};
 use crate::transport::Transport;
 
+/// A step takes less, unless the sender's process was stopped or its host slept.
+const STOPPED: Duration = Duration::from_secs(1);
 /// The least patience with a receiver that says nothing after the last file.
 const PATIENCE_LAST: Duration = Duration::from_secs(60);
 
@@ -33,14 +37,10 @@ const PATIENCE_LAST: Duration = Duration::from_secs(60);
 /// # Errors
 /// The name has modifiers, or the set or another option does not fit the protocol.
 pub fn is_chosen(options: &SendOptions, set: &SourceSet) -> Result<bool, Error> {
-    let (name, modifiers) = match options.scheme.split_once('+') {
-        Some((name, modifiers)) => (name, Some(modifiers)),
-        None => (&*options.scheme, None),
-    };
-    if name != ibrmp::NAME {
+    if !ibrmp::is_meant(&options.scheme) {
         return Ok(false);
     }
-    if let Some(modifiers) = modifiers {
+    if let Some((_, modifiers)) = options.scheme.split_once('+') {
         return Err(Error::Usage(format!(
             "ibrmp is P3's protocol for files, not a scheme that {modifiers} could change"
         )));
@@ -75,15 +75,19 @@ pub struct IbrmpSender<'a> {
     plan: Plan,
     options: &'a SendOptions,
     tell: &'a mut dyn FnMut(SendEvent),
+    /// When the transfer started.
+    start: Instant,
+    /// The time of the protocol, which passes over stops of the sender.
     clock: Clock,
     /// Whether the files are being multicast: every receiver of the start is ready, or too slow.
     is_sending: bool,
     /// When the receivers were told that there are no more files.
     over: Option<Instant>,
-    failed: Vec<FileFailure>,
-    failed_files: BTreeSet<u32>,
+    failed: FailedFiles,
     /// What a receiver lacks, in words, for its line of the table.
     lacks: BTreeMap<PeerKey, String>,
+    /// When the last step began.
+    stepped: Instant,
     ticked: Option<Instant>,
     last: f64,
 }
@@ -99,23 +103,24 @@ impl<'a> IbrmpSender<'a> {
     ) -> IbrmpSender<'a> {
         let (mut files, plan) = opened;
         let now = admission.start(&plan, tell);
-        for member in &mut admission.members {
+        for member in admission.receivers.iter_mut() {
             member.since = now;
             files.join(member.peer, member.node, &admission.rendezvous);
         }
         IbrmpSender {
             admission,
             files,
+            failed: FailedFiles::new(set.clone()),
             set,
             plan,
             options,
             tell,
+            start: now,
             clock: Clock(now),
             is_sending: false,
             over: None,
-            failed: Vec::new(),
-            failed_files: BTreeSet::new(),
             lacks: BTreeMap::new(),
+            stepped: Instant::now(),
             ticked: None,
             last: 0.0,
         }
@@ -124,9 +129,9 @@ impl<'a> IbrmpSender<'a> {
     /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
         self.admission.admit_unprepared(&self.plan, self.tell);
-        let takes_part = |m: &Member| m.active() && m.stage != Stage::Preparing;
-        while self.admission.members.iter().any(takes_part) {
+        while self.admission.receivers.taking_part().next().is_some() {
             check(&self.options.interrupt)?;
+            self.pass_over_stops();
             let now = self.clock.now();
             let rendezvous = &self.admission.rendezvous;
             let step = self.files.step(now, self.is_sending, rendezvous)?;
@@ -152,9 +157,24 @@ impl<'a> IbrmpSender<'a> {
         Ok(())
     }
 
+    /// Lets no time pass while the sender was stopped: it could hear nobody, and send nothing.
+    fn pass_over_stops(&mut self) {
+        let now = Instant::now();
+        let stopped = now.duration_since(std::mem::replace(&mut self.stepped, now));
+        if stopped <= STOPPED {
+            return;
+        }
+        self.clock.0 += stopped;
+        self.over = self.over.map(|over| over + stopped);
+        for member in self.admission.receivers.iter_mut() {
+            member.heard += stopped;
+            member.since += stopped;
+        }
+    }
+
     /// Tells the receivers that are still there that the transfer has failed.
     pub fn abort(&mut self, error: &Error) {
-        let seconds = self.clock.0.elapsed().as_secs_f64();
+        let seconds = self.start.elapsed().as_secs_f64();
         self.admission.abort(error, seconds);
     }
 
@@ -163,12 +183,12 @@ impl<'a> IbrmpSender<'a> {
     fn advance(&mut self) {
         let joins = |m: &Member| m.part == Part::Whole && m.stage == Stage::Joining;
         if !self.is_sending {
-            self.is_sending = !self.admission.members.iter().any(joins);
+            self.is_sending = !self.admission.receivers.iter().any(joins);
         }
         if self.over.is_none() && self.files.is_over() {
             let now = Instant::now();
             self.over = Some(now);
-            for member in &mut self.admission.members {
+            for member in self.admission.receivers.iter_mut() {
                 if matches!(member.stage, Stage::Joining | Stage::Receiving) {
                     member.knows_end = true;
                     member.heard = now;
@@ -182,17 +202,9 @@ impl<'a> IbrmpSender<'a> {
     fn noticed(&mut self, noticed: Noticed) -> Result<(), Error> {
         match noticed {
             Noticed::FileFailed(file, reason) => {
-                if !self.failed_files.insert(file) {
-                    return Ok(());
+                for failure in self.failed.add(file, &reason)? {
+                    (self.tell)(SendEvent::FileFailed(failure));
                 }
-                if self.set.is_lost(&self.failed_files) {
-                    let text = format!("{reason}; nobody has received it");
-                    return Err(Error::SourceChanged(text));
-                }
-                let path = ToldPath::from(&*self.set.path(file));
-                let failure = FileFailure { path, reason };
-                (self.tell)(SendEvent::FileFailed(failure.clone()));
-                self.failed.push(failure);
             }
             Noticed::Expired(file, lacking) => {
                 let path = self.set.path(file);
@@ -212,7 +224,7 @@ impl<'a> IbrmpSender<'a> {
                 }
             }
             Noticed::Broken(peer, why) => {
-                if let Some(at) = self.admission.active(peer) {
+                if let Some(at) = self.admission.receivers.by_peer(peer) {
                     self.fail(at, State::Lost, exit::PEER_LOST, why.into());
                 }
             }
@@ -225,8 +237,8 @@ impl<'a> IbrmpSender<'a> {
     /// it as long.
     fn drop_silent(&mut self, peer: PeerKey, words: &str) {
         let limit = self.options.file_timeout.max(self.options.patience);
-        if let Some(at) = self.admission.active(peer)
-            && self.admission.members[at].heard.elapsed() >= limit
+        if let Some(at) = self.admission.receivers.by_peer(peer)
+            && self.admission.receivers[at].heard.elapsed() >= limit
         {
             let reason = format!("it said nothing for {}, and {words}", spoken(limit));
             self.fail(at, State::Dropped, exit::REFUSED, reason);
@@ -243,7 +255,7 @@ impl<'a> IbrmpSender<'a> {
                 self.fail(at, State::Lost, exit::PEER_LOST, reason);
             }
             Some((at, Heard::Frame(frame))) => {
-                let member = &mut self.admission.members[at];
+                let member = &mut self.admission.receivers[at];
                 member.heard = Instant::now();
                 let peer = member.peer;
                 self.files.frame(peer, &frame, &self.admission.rendezvous);
@@ -258,17 +270,17 @@ impl<'a> IbrmpSender<'a> {
     /// more files.
     fn prepares(&mut self, event: bootstrap::Event, at: usize) -> Result<(), Error> {
         if !self.files.has_more() {
-            let late = self.admission.members.remove(at);
+            let late = self.admission.receivers.remove(at);
             self.admission.refuse(late, LATE.into(), self.tell);
             return Ok(());
         }
         let (node, peer) = {
-            let member = &self.admission.members[at];
+            let member = &self.admission.receivers[at];
             (member.node, member.peer)
         };
         self.admission
             .prepares(event, node, &self.plan, self.tell)?;
-        let mut members = self.admission.members.iter();
+        let mut members = self.admission.receivers.iter();
         if members.any(|m| m.node == node && m.stage == Stage::Joining) {
             self.files.join(peer, node, &self.admission.rendezvous);
         }
@@ -276,7 +288,7 @@ impl<'a> IbrmpSender<'a> {
     }
 
     fn said(&mut self, at: usize, message: ToSender) {
-        let member = &mut self.admission.members[at];
+        let member = &mut self.admission.receivers[at];
         member.heard = Instant::now();
         let peer = member.peer;
         match (message, &member.stage) {
@@ -308,7 +320,7 @@ impl<'a> IbrmpSender<'a> {
 
     /// A receiver has said of every file what has become of it.
     fn finished(&mut self, at: usize) {
-        let peer = self.admission.members[at].peer;
+        let peer = self.admission.receivers[at].peer;
         let reason = match self.files.has_all(peer) {
             (true, true) => None,
             (true, false) => Some(self.lacks.remove(&peer).unwrap_or_default()),
@@ -336,12 +348,12 @@ impl<'a> IbrmpSender<'a> {
 
     /// Ends the transfer for a receiver: nothing waits for it any more.
     fn over(&mut self, at: usize, state: State, reason: Option<String>) {
-        let seconds = self.clock.0.elapsed().as_secs_f64();
+        let seconds = self.start.elapsed().as_secs_f64();
         if state == State::Verified {
             self.last = seconds;
         }
-        let sent = self.set.len_without(&self.failed_files);
-        let member = &mut self.admission.members[at];
+        let sent = self.failed.len_without();
+        let member = &mut self.admission.receivers[at];
         member.placed = match state {
             // Of a file that failed a part has been offered.
             State::Verified => self
@@ -361,8 +373,8 @@ impl<'a> IbrmpSender<'a> {
 
     /// Refuses receivers that came while the last files ended.
     fn refuse_unprepared(&mut self) {
-        let late = |m: &mut Member| m.active();
-        let late: Vec<Member> = self.admission.members.extract_if(.., late).collect();
+        let late = |m: &Member| m.active();
+        let late: Vec<Member> = self.admission.receivers.extract(late);
         for member in late {
             self.admission.refuse(member, LATE.into(), self.tell);
         }
@@ -377,8 +389,8 @@ impl<'a> IbrmpSender<'a> {
         self.ticked = Some(now);
         self.admission.expire(now, self.tell);
         let patience = self.options.patience;
-        for at in 0..self.admission.members.len() {
-            let member = &self.admission.members[at];
+        for at in 0..self.admission.receivers.len() {
+            let member = &self.admission.receivers[at];
             let silent = now.duration_since(member.heard);
             let mut waits = match member.stage {
                 Stage::Joining => vec![(silent, patience, "it was not ready to receive")],
@@ -407,13 +419,13 @@ impl<'a> IbrmpSender<'a> {
     }
 
     fn progress(&mut self) {
-        for member in &mut self.admission.members {
+        for member in self.admission.receivers.iter_mut() {
             if member.active() {
                 member.placed = self.files.placed(member.peer);
             }
         }
         (self.tell)(self.admission.progress(Sent {
-            seconds: self.clock.0.elapsed().as_secs_f64(),
+            seconds: self.start.elapsed().as_secs_f64(),
             len: self.set.known_len(),
             rate: Some(self.files.rate()),
             repairs: self.files.messages().sent.data,
@@ -432,8 +444,8 @@ impl<'a> IbrmpSender<'a> {
         let requests = messages.received;
         SendReport {
             root: self.files.root().map(|root| root.to_hex().to_string()),
-            changed: self.set.changed(&self.failed_files),
-            failed: std::mem::take(&mut self.failed),
+            changed: self.failed.changed(),
+            failed: self.failed.report(),
             seconds: self.last,
             traffic: Traffic {
                 data: messages.multicast.data,
@@ -461,10 +473,10 @@ pub fn open(
     options: &SendOptions,
 ) -> Result<(FileSender, Plan), Error> {
     let (near, net) = admission.take_network()?;
-    for member in &mut admission.members {
+    for member in admission.receivers.iter_mut() {
         member.path_state = PathState::Multicast;
     }
-    let datagrams = admission.members.iter().map(|m| m.hello.datagram);
+    let datagrams = admission.receivers.iter().map(|m| m.hello.datagram);
     let datagram = datagrams.fold(net.caps().datagram_max as u32, u32::min);
     let block = (datagram - OVERHEAD).min(limits::PAYLOAD_MAX);
     let group = group_address(options, near, session)?.into();
@@ -477,7 +489,7 @@ pub fn open(
         rate: options.rate,
     };
     let files = FileSender::new(net, &group, set.clone(), sent, plan)?;
-    let nodes = admission.members.iter().map(|m| m.node);
+    let nodes = admission.receivers.iter().map(|m| m.node);
     let start = Start {
         group: Some(group),
         root,

@@ -1,21 +1,18 @@
 //! Receivers that come when the transfer runs already, or were demoted: the sender's part (spec
 //! 5.10).
 
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{Command, NodeId};
 
 use super::catch_up::CannotRead;
-use super::receiver_table::{Member, Place, Stage};
+use super::receiver_table::{Member, Place};
 use super::session::SenderSession;
 use crate::bootstrap::message::{Announced, Join, ToReceiver};
 use crate::config::ReachRule;
 use crate::error::{Error, exit};
 use crate::object::{Again, Memory, PackRecord};
-use crate::text::escaped;
-use crate::transfer::events::{FileFailure, Part, SendEvent, State};
+use crate::transfer::events::{Part, SendEvent, State};
 use crate::transfer::{ADDRESS, ALL};
 
 /// How long what is sent again waits, after the stream, for members that lack nothing but are still
@@ -23,50 +20,17 @@ use crate::transfer::{ADDRESS, ALL};
 const AWAITS_SERVED: Duration = Duration::from_secs(1);
 
 impl SenderSession<'_> {
-    /// Demotes a slow receiver, unless that helps nobody or cannot be done. Returns whether it is
-    /// demoted.
-    pub(super) fn demote(&mut self, at: usize) -> bool {
-        let member = &self.admission.members[at];
-        let may = member.place == Place::Member
-            && member.part != Part::Demoted
-            && member.stage == Stage::Receiving
-            && member.missed.is_known()
-            && !member.hello.stream
-            && self.plan.start.reports_to_sender()
-            && self.keeps_waiting(at);
-        if !may {
-            return false;
-        }
-        let member = &mut self.admission.members[at];
-        (member.part, member.place) = (Part::Demoted, Place::Aside);
-        (member.complete, member.waited) = (None, Duration::ZERO);
-        // It has nothing to say while it waits for its turn.
-        member.slow = false;
-        let node = member.node;
-        self.offers.remove(member.peer);
-        self.admission
-            .rendezvous
-            .say(member.peer, ToReceiver::Demoted);
-        (self.tell)(SendEvent::Demoted {
-            receiver: member.name(),
-            placed: member.placed,
-            len: self.set.known_len().unwrap_or_default(),
-        });
-        self.command(Command::MemberRemove { group: ALL, node });
-        true
-    }
-
     /// Admits the receivers that wait for it to the group.
     pub(super) fn admit_waiting(&mut self) {
         // A demoted one would hold up the others that catch up.
         let lacks = |m: &Member| m.in_group() && m.part != Part::Demoted && m.complete.is_none();
-        let may_return = self.ended().is_some() && !self.admission.members.iter().any(lacks);
+        let may_return = self.ended().is_some() && !self.admission.receivers.iter().any(lacks);
         let waits = |m: &Member| match m.place {
             Place::Waiting => m.active(),
             Place::Aside => m.active() && may_return,
             _ => false,
         };
-        let waiting = self.admission.members.iter().filter(|m| waits(m));
+        let waiting = self.admission.receivers.iter().filter(|m| waits(m));
         let waiting: Vec<NodeId> = waiting.map(|m| m.node).collect();
         for node in waiting {
             self.admit(node);
@@ -78,13 +42,13 @@ impl SenderSession<'_> {
         let Some(at) = self.member(node) else {
             return;
         };
-        let address = self.admission.members[at].datagrams();
+        let address = self.admission.receivers[at].datagrams();
         self.driver.transport().peer(node, &address);
         let (now, group) = (self.clock.now(), ALL);
         let added = self.driver.command(now, Command::MemberAdd { group, node });
         self.fresh = true;
-        let admission = self.driver.node().admission(ALL, node);
-        let Some(admission) = admission.filter(|_| added.is_ok()) else {
+        let admitted = self.driver.node().admission(ALL, node);
+        let Some(admitted) = admitted.filter(|_| added.is_ok()) else {
             let reason = "there is no slot for it in the group".to_owned();
             return self.fail(at, State::Dropped, exit::REFUSED, reason);
         };
@@ -92,9 +56,9 @@ impl SenderSession<'_> {
             let members = vec![node];
             self.command(Command::Unreached { group, members });
         }
-        let packs = self.catch_up.announced();
+        let packs = self.announced.count();
         let has_ended = self.ended().is_some();
-        let member = &mut self.admission.members[at];
+        let member = &mut self.admission.receivers[at];
         // What it waited for is not its time to catch up, and it had nothing to say.
         if member.place == Place::Aside {
             let now = Instant::now();
@@ -105,10 +69,10 @@ impl SenderSession<'_> {
         let is_told = std::mem::replace(&mut member.knows_end, has_ended);
         let peer = member.peer;
         let join = ToReceiver::Join(Join {
-            slot: admission.slot.index,
-            epoch: admission.slot.epoch,
-            first: admission.first.0,
-            receivers: admission.receivers,
+            slot: admitted.slot.index,
+            epoch: admitted.slot.epoch,
+            first: admitted.first.0,
+            receivers: admitted.receivers,
             packs,
         });
         self.admission.rendezvous.say(peer, join);
@@ -124,8 +88,8 @@ impl SenderSession<'_> {
     /// any, nobody waits for what it says that it has. One that has said that already says it
     /// again.
     fn tell_peers(&mut self, at: usize) {
-        let is_streaming = self.ended().is_none() && self.catch_up.announced() > 0;
-        let member = &mut self.admission.members[at];
+        let is_streaming = self.ended().is_none() && self.announced.count() > 0;
+        let member = &mut self.admission.receivers[at];
         if is_streaming
             && let Some(peers) = self.offers.tell(member.peer, !member.missed.is_known())
         {
@@ -143,8 +107,8 @@ impl SenderSession<'_> {
         if !self.offers.take_change() {
             return;
         }
-        for at in 0..self.admission.members.len() {
-            let member = &self.admission.members[at];
+        for at in 0..self.admission.receivers.len() {
+            let member = &self.admission.receivers[at];
             let is_late = member.in_group() && member.part == Part::Late;
             if is_late && !member.missed.is_nothing() {
                 self.tell_peers(at);
@@ -156,7 +120,7 @@ impl SenderSession<'_> {
     /// not say that. One that has not heard yet of all receivers that serve (it was `told` of them
     /// so often) says more, whatever it has said.
     pub(super) fn has(&mut self, at: usize, runs: &[(u32, u32)], told: Option<u32>) -> bool {
-        let member = &mut self.admission.members[at];
+        let member = &mut self.admission.receivers[at];
         if member.missed.is_known() || member.place != Place::Member {
             return false;
         }
@@ -165,13 +129,13 @@ impl SenderSession<'_> {
         }
         if told == Some(self.offers.times(member.peer)) {
             let had_said = member.missed.has_said();
-            let lacking = self.catch_up.lacking(&member.missed);
+            let lacking = self.announced.lacking(&member.missed);
             // One that was there from the start and has all that it compared has nothing to catch
             // up.
             let is_present = member.part == Part::Whole && lacking == 0;
             if !had_said && !is_present {
                 (self.tell)(SendEvent::CatchingUp {
-                    receiver: member.name(),
+                    receiver: member.name.clone(),
                     part: member.part,
                     lacking,
                 });
@@ -199,16 +163,16 @@ impl SenderSession<'_> {
         // keep comes after the stream, when these have left.
         let may_get = |m: &Member| has_ended || m.part != Part::Whole || m.compares();
         let first = |is_whole: bool| {
-            let members = self.admission.members.iter();
-            let lacking = members.filter(|m| m.in_group() && m.missed.is_known() && may_get(m));
+            let members = self.admission.receivers.in_group();
+            let lacking = members.filter(|m| m.missed.is_known() && may_get(m));
             let lacking = lacking.filter(|m| (m.part == Part::Whole) == is_whole);
             lacking.filter_map(|m| m.missed.first()).min()
         };
         if let Some(next) = first(true).or_else(|| first(false))
-            && self.catch_up.is_due(next, is_free)
+            && self.catch_up.is_due(self.announced.len(next), is_free)
         {
             self.release_served();
-            if let Err(error) = self.catch_up.read(next, &self.failed_files) {
+            if let Err(error) = self.catch_up.read(next, self.failed.for_all()) {
                 self.cannot_send_again(next, &CannotRead::Broken(error));
             }
         }
@@ -220,14 +184,14 @@ impl SenderSession<'_> {
         for (file, reason) in lost {
             let text = format!("receivers that still lack a part of it do not get it: {reason}");
             (self.tell)(SendEvent::Notice { text });
-            self.lost_files.insert(file, reason);
+            self.failed.add_for_some(file, reason);
         }
-        let failed = &pack.failed_files() - &self.failed_files;
+        let failed = &pack.failed_files() - self.failed.for_all();
         // One that has not said yet what it has declines the pack, and gets it later.
-        let members = self.admission.members.iter_mut();
-        for member in members.filter(|m| m.in_group() && m.missed.is_known()) {
+        let members = self.admission.receivers.in_group_mut();
+        for member in members.filter(|m| m.missed.is_known()) {
             if member.missed.take(number..number + 1) {
-                member.missed.lost.extend(&failed);
+                member.missed.unavailable.extend(&failed);
             }
         }
         self.give_up_those_without_a_file();
@@ -241,8 +205,8 @@ impl SenderSession<'_> {
     /// Sends by unicast after the stream while one member is left, and by multicast while there are
     /// more. A switch may go on for a while to send to hosts that have left the group's address.
     fn choose_destination(&mut self) {
-        let members = self.admission.members.iter().filter(|m| m.in_group());
-        let by_unicast = self.ended().is_some() && members.count() == 1;
+        let is_alone = self.admission.receivers.in_group().count() == 1;
+        let by_unicast = self.ended().is_some() && is_alone;
         if self.plan.start.group.is_none() || by_unicast == self.by_unicast {
             return;
         }
@@ -255,55 +219,11 @@ impl SenderSession<'_> {
 
     /// Gives up the receivers that can get no file at all any more.
     fn give_up_those_without_a_file(&mut self) {
-        for at in 0..self.admission.members.len() {
-            let lost = &self.admission.members[at].missed.lost;
-            if !lost.is_empty() && self.set.is_lost(&(lost | &self.failed_files)) {
+        for at in 0..self.admission.receivers.len() {
+            let lacks = &self.admission.receivers[at].missed.unavailable;
+            if !lacks.is_empty() && self.set.is_lost(&self.failed.and(lacks)) {
                 let reason = "what it has missed cannot be sent any more: it has changed";
                 self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason.into());
-            }
-        }
-    }
-
-    /// Ends the transfer for a receiver that has proven all but files that it could not get.
-    pub(super) fn complete_but_for(&mut self, at: usize) {
-        let lost = &self.admission.members[at].missed.lost;
-        let first = lost.first().map(|file| self.set.path(*file));
-        let name = first.as_deref().and_then(Path::file_name);
-        let with_copies = lost.iter().map(|file| self.failures(*file, "").len());
-        let reason = format!(
-            "it lacks {} files that had changed when they were to be sent to it, such as {}",
-            with_copies.sum::<usize>(),
-            name.unwrap_or_default().display()
-        );
-        let reason = (self.options.net.wording)(&escaped(&reason));
-        self.over(at, State::Failed, Some(reason.clone()));
-        let event = self.admission.part_with(at, exit::SOURCE_CHANGED, reason);
-        (self.tell)(event);
-    }
-
-    /// The failures of files that could not be read again for the receivers that still lacked a
-    /// part of them, and of the copies of these files. The other receivers have them.
-    pub(super) fn failed_late(&self) -> Vec<FileFailure> {
-        let late = self.lost_files.iter();
-        let late = late.filter(|(file, _)| !self.failed_files.contains(file));
-        late.flat_map(|(file, reason)| {
-            let lack = "receivers that still lacked a part of it do not have it";
-            self.failures(*file, &format!("{reason}; {lack}"))
-        })
-        .collect()
-    }
-
-    /// The proof that shows that a receiver has all files that it could get.
-    pub(super) fn right_proof(&mut self, at: usize) -> blake3::Hash {
-        let member = &self.admission.members[at];
-        let secret_without = |failed: &BTreeSet<u32>| self.set.secret(failed);
-        match member.missed.lost.is_empty() {
-            true => {
-                let whole = || secret_without(&self.failed_files);
-                self.secret.get_or_insert_with(whole).proof(member.node.0)
-            }
-            false => {
-                secret_without(&(&member.missed.lost | &self.failed_files)).proof(member.node.0)
             }
         }
     }
@@ -315,8 +235,8 @@ impl SenderSession<'_> {
             CannotRead::Changed(how) => (exit::SOURCE_CHANGED, how.clone()),
             CannotRead::Broken(error) => (error.exit_code(), error.to_string()),
         };
-        for at in 0..self.admission.members.len() {
-            let member = &self.admission.members[at];
+        for at in 0..self.admission.receivers.len() {
+            let member = &self.admission.receivers[at];
             if member.in_group() && member.missed.is_known() && member.missed.contains(number) {
                 let reason = format!("what it has missed cannot be sent any more: {why}");
                 self.fail(at, State::Failed, code, reason);
@@ -328,7 +248,7 @@ impl SenderSession<'_> {
     /// others lack comes a little later, and not to these.
     fn awaits_served(&self) -> bool {
         let ended = self.ended().map(|stream| stream.done.at);
-        let members = || self.admission.members.iter().filter(|m| m.in_group());
+        let members = || self.admission.receivers.in_group();
         ended.is_some_and(|at| at.elapsed() < AWAITS_SERVED)
             && members().any(|m| m.missed.is_nothing() && m.complete.is_none())
     }
@@ -336,8 +256,8 @@ impl SenderSession<'_> {
     /// Removes the members from the group that have everything, so that those that still lack
     /// something need not wait for their words, and what is sent again does not come to them.
     fn release_served(&mut self) {
-        for at in 0..self.admission.members.len() {
-            let member = &mut self.admission.members[at];
+        for at in 0..self.admission.receivers.len() {
+            let member = &mut self.admission.receivers[at];
             if !member.in_group() || !member.missed.is_nothing() || member.complete.is_none() {
                 continue;
             }

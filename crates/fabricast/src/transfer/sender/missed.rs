@@ -12,7 +12,7 @@ use rangemap::RangeSet;
 pub struct Missed {
     packs: RangeSet<u32>,
     /// Files that it cannot get any more: they had changed when packs were sent again for it.
-    pub lost: BTreeSet<u32>,
+    pub unavailable: BTreeSet<u32>,
     known: Known,
 }
 
@@ -36,7 +36,7 @@ impl Missed {
     pub fn nothing() -> Missed {
         Missed {
             packs: RangeSet::new(),
-            lost: BTreeSet::new(),
+            unavailable: BTreeSet::new(),
             known: Known::Yes,
         }
     }

@@ -5,16 +5,14 @@ use std::time::Instant;
 use fabricast_proto::OpId;
 
 use super::member_comparing::ComparingPhase;
-use super::receiver_table::Member;
 use super::session::{EndOfStream, Phase, SenderSession};
 use super::slow::OthersDone;
 use crate::bootstrap::message::{Announced, ToReceiver};
 use crate::error::Error;
 use crate::object::pack::{PACK_MAX, Pack};
 use crate::object::{Memory, Object, PackRecord, Packed};
-use crate::text::{ToldPath, shown};
 use crate::transfer::ALL;
-use crate::transfer::events::{FileFailure, Part, SendEvent};
+use crate::transfer::events::{Part, SendEvent};
 use crate::transfer::kept_packs::called;
 
 /// Bytes in the core that were never sent, above which it gets no more. At 10 Gbit/s it has sent
@@ -37,12 +35,9 @@ impl SenderSession<'_> {
                 Packed::Pages => self.comparison = ComparingPhase::Delivering,
                 Packed::Compare(pack) => self.compare(pack)?,
                 Packed::Failed(file, reason) => {
-                    self.failed_files.insert(file);
-                    if self.set.is_lost(&self.failed_files) {
-                        let text = format!("{reason}; nobody has received it");
-                        return Err(Error::SourceChanged(text));
+                    for failure in self.failed.add(file, &reason)? {
+                        (self.tell)(SendEvent::FileFailed(failure));
                     }
-                    self.fails(file, &reason);
                 }
                 Packed::End => self.is_read = true,
                 Packed::Gone => {
@@ -98,7 +93,7 @@ impl SenderSession<'_> {
         }
         self.admission.say_group(&announced);
         let name = called(self.admission.session, &record.hash);
-        let group = self.admission.members.iter_mut().filter(|m| m.in_group());
+        let group = self.admission.receivers.in_group_mut();
         group
             .filter(|m| !m.keeps.has(name))
             .for_each(|m| m.missed.add(number..number + 1));
@@ -124,7 +119,7 @@ impl SenderSession<'_> {
         self.index.add(pack);
         let record = PackRecord::of(pack);
         self.hasher.update(&record.hash);
-        (self.catch_up.add(record.len.into()), record)
+        (self.announced.add(record.len.into()), record)
     }
 
     /// Whether a pack is not broadcast, since members of the group keep it from an earlier run: all
@@ -132,7 +127,7 @@ impl SenderSession<'_> {
     /// manifest before anything else.
     fn is_kept(&self, pack: &Pack, record: &PackRecord) -> bool {
         let name = called(self.admission.session, &record.hash);
-        let group = || self.admission.members.iter().filter(|m| m.in_group());
+        let group = || self.admission.receivers.in_group();
         let keep = group().filter(|m| m.keeps.has(name)).count();
         let can_wait = !pack.is_page() && self.plan.start.reports_to_sender();
         keep > 0 && (can_wait || keep == group().count())
@@ -142,7 +137,7 @@ impl SenderSession<'_> {
     pub(super) fn announce(&mut self, pack: &ToReceiver, memory: Memory) -> Result<OpId, Error> {
         self.admission.say_group(pack);
         let len = memory.len();
-        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
+        for member in self.admission.receivers.in_group_mut() {
             member.sent += len;
         }
         self.held += len;
@@ -160,35 +155,11 @@ impl SenderSession<'_> {
     /// What says that all packs have been announced.
     pub(super) fn end_message(&self) -> ToReceiver {
         ToReceiver::End {
-            packs: self.catch_up.announced(),
+            packs: self.announced.count(),
             key: blake3::Hash::from(self.set.challenge_key())
                 .to_hex()
                 .to_string(),
         }
-    }
-
-    /// Takes note of a file that cannot be sent, with its copies.
-    fn fails(&mut self, file: u32, reason: &str) {
-        for failure in self.failures(file, reason) {
-            (self.tell)(SendEvent::FileFailed(failure.clone()));
-            self.failed.push(failure);
-        }
-    }
-
-    /// What is said of a file that cannot be sent, and of its copies.
-    pub(super) fn failures(&self, file: u32, reason: &str) -> Vec<FileFailure> {
-        let failure = |file, reason| {
-            let path = ToldPath::from(&*self.set.path(file));
-            FileFailure { path, reason }
-        };
-        let first = shown(&self.set.path(file));
-        let copies = self.set.copies_of(file).iter().copied();
-        let copies =
-            copies.map(|copy| failure(copy, format!("it was to be a copy of {first}: {reason}")));
-        [failure(file, reason.to_owned())]
-            .into_iter()
-            .chain(copies)
-            .collect()
     }
 
     /// Tells the receivers that all packs have been announced.
@@ -197,7 +168,7 @@ impl SenderSession<'_> {
         self.admission.say_group(&end);
         self.ask_what_remains();
         let now = Instant::now();
-        for member in self.admission.members.iter_mut().filter(|m| m.in_group()) {
+        for member in self.admission.receivers.in_group_mut() {
             member.knows_end = true;
             // Those that get packs from receivers that serve stop that now.
             member.missed.await_answer(now);
@@ -205,7 +176,7 @@ impl SenderSession<'_> {
         let (at, lasted) = (now, self.clock.0.elapsed());
         self.phase = Phase::Ended(EndOfStream {
             root: self.hasher.finalize().to_hex().to_string(),
-            total: self.catch_up.bytes_announced() + self.set.manifest().copied(),
+            total: self.announced.bytes() + self.set.manifest().copied(),
             done: OthersDone { at, lasted },
         });
         self.tell_lacking();
@@ -213,12 +184,12 @@ impl SenderSession<'_> {
 
     /// Tells which members lack what others kept from an earlier run.
     fn tell_lacking(&mut self) {
-        let waits = |m: &&Member| m.in_group() && m.part == Part::Whole && m.missed.is_known();
-        for member in self.admission.members.iter().filter(waits) {
-            let lacking = self.catch_up.lacking(&member.missed);
+        let members = self.admission.receivers.in_group();
+        for member in members.filter(|m| m.part == Part::Whole && m.missed.is_known()) {
+            let lacking = self.announced.lacking(&member.missed);
             if lacking > 0 {
                 (self.tell)(SendEvent::CatchingUp {
-                    receiver: member.name(),
+                    receiver: member.name.clone(),
                     part: member.part,
                     lacking,
                 });
@@ -228,7 +199,7 @@ impl SenderSession<'_> {
 
     /// Drops the packs of a stream that every receiver has proven.
     pub(super) fn release_proven(&mut self) {
-        let active = self.admission.members.iter().filter(|m| m.active());
+        let active = self.admission.receivers.active();
         if let Some(proven) = active.map(|m| m.proven).min() {
             self.index.release(proven);
             self.fresh = true;

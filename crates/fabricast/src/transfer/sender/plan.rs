@@ -38,7 +38,7 @@ pub fn open(
 ) -> Result<(SendDriver, Plan), Error> {
     let (near, net) = admission.take_network()?;
 
-    let members = &admission.members;
+    let members = &admission.receivers;
     let datagram = members
         .iter()
         .map(|m| m.hello.datagram)
@@ -101,7 +101,7 @@ pub fn open(
         let joined = driver.join(ADDRESS, group, false);
         joined.map_err(|e| Error::io(format!("sending to {group}"), e))?;
     }
-    for member in members {
+    for member in members.iter() {
         let address = member.datagrams();
         driver.transport().peer(member.node, &address);
     }

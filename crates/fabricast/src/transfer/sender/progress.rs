@@ -1,19 +1,16 @@
 //! How far the receivers are: what the sender tells while a transfer runs, and at its end.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use fabricast_proto::{Command, NodeId};
+use fabricast_proto::NodeId;
 
 use super::comparing::uncompared;
-use super::plan::Plan;
-use super::rate_share::Outgoing;
 use super::session::{Phase, SenderSession};
 use super::telling::Sent;
 use crate::net::Net;
 use crate::setting::PATIENCE;
+use crate::transfer::ALL;
 use crate::transfer::events::{Part, SendEvent, SendReport, Traffic};
-use crate::transfer::{ALL, SendDriver};
 use crate::transport::Transport;
 
 /// How long receivers may answer no probe until the sender names them, because all wait for them.
@@ -24,8 +21,8 @@ impl SenderSession<'_> {
     pub(super) fn count_receivers(&mut self) {
         let has_ended = self.ended().is_some();
         for status in self.driver.node().members(ALL) {
-            let members = &mut self.admission.members;
-            if let Ok(at) = members.binary_search_by_key(&status.node, |m| m.node) {
+            let members = &mut self.admission.receivers;
+            if let Some(at) = members.by_node(status.node) {
                 let m = &mut members[at];
                 m.repairs = status.repairs;
                 if let Some(heard) = status.heard {
@@ -37,13 +34,10 @@ impl SenderSession<'_> {
                     m.due = due;
                     // What is sent again comes after the stream.
                     let lacking = match m.part {
-                        Part::Whole => uncompared(m, &self.catch_up),
-                        Part::Late | Part::Demoted => self.catch_up.lacking(&m.missed),
+                        Part::Whole => uncompared(m, &self.announced),
+                        Part::Late | Part::Demoted => self.announced.lacking(&m.missed),
                     };
-                    let placed = self
-                        .catch_up
-                        .bytes_announced()
-                        .saturating_sub(due + lacking);
+                    let placed = self.announced.bytes().saturating_sub(due + lacking);
                     let placed = placed.min(self.set.known_len().unwrap_or(u64::MAX));
                     m.placed = match m.part {
                         Part::Whole => placed,
@@ -83,14 +77,10 @@ impl SenderSession<'_> {
         let overhead = net.caps().overhead;
         // Datagrams that were dropped on purpose would have been on the wire. Nearly all were data.
         let dropped = faults.send_lost * u64::from(self.plan.start.payload_size);
-        let lost: BTreeSet<u32> = self.lost_files.keys().copied().collect();
-        let changed = self.set.changed(&(&self.failed_files | &lost));
-        let mut failed = std::mem::take(&mut self.failed);
-        failed.extend(self.failed_late());
         SendReport {
             root: self.ended().map(|stream| stream.root.clone()),
-            changed,
-            failed,
+            changed: self.failed.changed(),
+            failed: self.failed.report(),
             seconds: self.last,
             traffic: Traffic {
                 data: core.data,
@@ -109,31 +99,6 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Takes the transfer's share of a rate that several transfers share, if it has changed.
-    pub(super) fn take_share(&mut self) {
-        let Some(share) = &mut self.share else {
-            return;
-        };
-        // What has something to send waits for its turn, since without a share the rate is a byte
-        // in a second.
-        if share.is_idle() && self.driver.node().takes_turns(ALL) {
-            share.begins();
-        }
-        let outgoing = || outgoing(&self.driver, &self.plan);
-        if let Some(rate) = share.take(outgoing) {
-            self.command(Command::Rate(rate.max(1)));
-        }
-    }
-
-    /// Finds out how much the transfer can send, if it shares a rate with others.
-    pub(super) fn look_at_share(&mut self) {
-        if let Some(share) = &mut self.share {
-            let size = self.plan.start.payload_size;
-            let is_held = self.driver.node().takes_turns(ALL);
-            share.look(outgoing(&self.driver, &self.plan), size.into(), is_held);
-        }
-    }
-
     /// Tells, once, which receivers answer no probe while all wait for them.
     pub(super) fn tell_unanswered(&mut self, now: Instant) {
         let late = |since: &mut Instant| now.duration_since(*since) > TELL_UNANSWERED;
@@ -145,7 +110,7 @@ impl SenderSession<'_> {
         }
         let silent: Vec<NodeId> = self.driver.node().unanswered(ALL).collect();
         let members = silent.into_iter().filter_map(|node| self.member(node));
-        let members = members.map(|at| self.admission.members[at].name());
+        let members = members.map(|at| self.admission.receivers[at].name.clone());
         match &members.collect::<Vec<_>>()[..] {
             [] => {}
             [first, rest @ ..] => {
@@ -157,19 +122,5 @@ impl SenderSession<'_> {
                 (self.tell)(SendEvent::Notice { text });
             }
         }
-    }
-}
-
-/// What the sender has sent so far. Datagrams that were dropped on purpose count: they would have
-/// left.
-fn outgoing(driver: &SendDriver, plan: &Plan) -> Outgoing {
-    let core = driver.node().counters();
-    let net: &Net = driver.net();
-    let dropped = net.fault_counters().send_lost * u64::from(plan.start.payload_size);
-    let repairs = core.repairs_multicast + core.repairs_unicast;
-    Outgoing {
-        at: Instant::now(),
-        packets: core.data + core.data_unicast + repairs,
-        bytes: net.counters().bytes_sent + dropped,
     }
 }

@@ -1,6 +1,7 @@
 //! The sender's table of receivers: which take part, and how far each has come.
 
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use fabricast_proto::{NodeId, PathState};
@@ -8,10 +9,11 @@ use fabricast_proto::{NodeId, PathState};
 use super::balance::Balance;
 use super::member_comparing::MemberComparing;
 use super::missed::Missed;
+use super::waits::Work;
 use crate::bootstrap::PeerKey;
 use crate::bootstrap::message::{Hello, ReceiverStatistics, harmless};
 use crate::transfer::events::{Part, ReceiverReport, State};
-use crate::transfer::kept_packs::KeptPacks;
+use crate::transfer::kept_packs::ToldPacks;
 use crate::transport::NodeAddress;
 
 /// Stage of a receiver, as the sender knows it.
@@ -34,116 +36,6 @@ pub enum Stage {
         /// When it ended, in seconds since the start.
         seconds: f64,
     },
-}
-
-/// The least patience with a receiver that proves and stores. It reports once a second, and less
-/// patience would take a busy disk for a stopped process.
-const PATIENCE_STORING: Duration = Duration::from_secs(3);
-/// The least patience with a receiver that says it is at work and stores nothing more. It flushes
-/// each file before the bytes count as stored, and a flush reports no progress: a large file in a
-/// large memory takes long. Less patience would take a disk that works for one that hangs.
-const PATIENCE_FLUSHING: Duration = Duration::from_secs(60);
-
-/// The least speed of proving and storing, in bytes per second. A receiver below it is slow, even
-/// if it keeps reporting one more proven byte.
-const STORING_SPEED_MIN: u64 = 5_000_000;
-
-/// One kind of wait of the sender for a receiver.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Wait {
-    /// What the receiver did, or did not do, all this time.
-    pub what: &'static str,
-    /// How long the sender has waited.
-    pub lasted: Duration,
-    /// The receiver is slow if the wait is longer than this.
-    pub limit: Duration,
-}
-
-impl Wait {
-    const STANDS: &str = "it did not get on";
-    const BEHIND: &str = "it was far behind the others";
-    const HOLDS: &str = "it held the others at less than half of what they could take";
-    const STORES: &str = "it proved and stored the file";
-
-    fn new(what: &'static str, lasted: Duration, limit: Duration) -> Wait {
-        Wait {
-            what,
-            lasted,
-            limit,
-        }
-    }
-
-    /// The wait of the core, which has lasted as long as it may.
-    pub fn placing(limit: Duration) -> Wait {
-        Wait::new(Wait::STANDS, limit, limit)
-    }
-
-    /// The wait for a receiver that has been far behind, for as long as it may.
-    pub fn behind(limit: Duration) -> Wait {
-        Wait::new(Wait::BEHIND, limit, limit)
-    }
-
-    /// The wait for a receiver that has held the others back, for as long as it may.
-    pub fn holding(limit: Duration) -> Wait {
-        Wait::new(Wait::HOLDS, limit, limit)
-    }
-
-    /// Whether the wait has lasted longer than `times` times its limit.
-    pub fn exceeds(&self, times: u32) -> bool {
-        self.lasted > self.limit.saturating_mul(times)
-    }
-}
-
-/// Progress of a receiver that has all bytes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Work {
-    /// Bytes of the list and the file that the receiver has proven.
-    done: u64,
-    /// When the receiver first said that it is at work.
-    begun: Instant,
-    /// When the receiver last said anything.
-    heard: Instant,
-    /// When the receiver last reported more proven bytes: being alive is not progress.
-    moved: Instant,
-}
-
-/// How long a receiver may take to prove and store so many bytes.
-pub fn storing_time(patience: Duration, total: u64) -> Duration {
-    patience.max(PATIENCE_FLUSHING) + Duration::from_secs(total / STORING_SPEED_MIN)
-}
-
-impl Work {
-    /// Starts with the receiver's first word that it is at work.
-    pub fn begun(now: Instant, done: u64) -> Work {
-        Work {
-            done,
-            begun: now,
-            heard: now,
-            moved: now,
-        }
-    }
-
-    /// Notes another word of the receiver.
-    pub fn said(&mut self, now: Instant, done: u64) {
-        self.heard = now;
-        if done > self.done {
-            (self.done, self.moved) = (done, now);
-        }
-    }
-
-    /// How long the sender has waited for the receiver's next word, for progress and for the end.
-    /// `total`: bytes to be proven.
-    fn waits(&self, now: Instant, patience: Duration, total: u64) -> [Wait; 3] {
-        let silent = patience.max(PATIENCE_STORING);
-        let flushing = patience.max(PATIENCE_FLUSHING);
-        let all = storing_time(patience, total);
-        let since = |t| now.duration_since(t);
-        [
-            Wait::new(Wait::STANDS, since(self.heard), silent),
-            Wait::new(Wait::STANDS, since(self.moved), flushing),
-            Wait::new(Wait::STORES, since(self.begun), all),
-        ]
-    }
 }
 
 /// What a receiver has to do with the group.
@@ -213,7 +105,7 @@ pub struct Member {
     /// proven it.
     pub unproven: Option<Instant>,
     /// Packs that it keeps from an earlier run, as it has said.
-    pub keeps: KeptPacks,
+    pub keeps: ToldPacks,
     /// Bytes of the packs that were sent since it was admitted to the group.
     pub sent: u64,
     /// Bytes of the packs that were sent since it was admitted and that it has not placed.
@@ -263,7 +155,7 @@ impl Member {
             missed: Missed::nothing(),
             proven: 0,
             unproven: None,
-            keeps: KeptPacks::default(),
+            keeps: ToldPacks::default(),
             sent: 0,
             due: 0,
             lacks_sent: false,
@@ -301,7 +193,7 @@ impl Member {
     }
 
     /// Since when it has a pack to compare, if it takes part in comparing.
-    fn has_to_compare_since(&self) -> Option<Instant> {
+    pub(super) fn has_to_compare_since(&self) -> Option<Instant> {
         let comparing = self.comparing.as_ref().filter(|_| self.compares());
         comparing.and_then(MemberComparing::waits_since)
     }
@@ -325,11 +217,6 @@ impl Member {
         address.into()
     }
 
-    /// Its name in reports.
-    pub fn name(&self) -> String {
-        self.name.clone()
-    }
-
     /// Whether the sender still waits for this receiver.
     pub fn active(&self) -> bool {
         !matches!(self.stage, Stage::Over { .. })
@@ -345,44 +232,6 @@ impl Member {
         matches!(&self.stage, Stage::Over { state, .. } if state.is_complete())
     }
 
-    /// How long the sender has waited for this receiver, for each reason that counts at its stage.
-    /// The core watches receivers that have something to place; this watches what comes over the
-    /// control connection. `joining`: since when receivers join, if that is not over. `total`:
-    /// bytes to be proven, if that is known.
-    pub fn waits(
-        &self,
-        now: Instant,
-        patience: Duration,
-        joining: Option<Instant>,
-        total: Option<u64>,
-    ) -> impl Iterator<Item = Wait> + Clone + use<> {
-        let placing = Wait::new(Wait::STANDS, self.waited, patience);
-        let stands = |since, limit| Wait::new(Wait::STANDS, now.duration_since(since), limit);
-        let told = match (&self.stage, joining, self.complete) {
-            (Stage::Joining, Some(since), _) => [Some(stands(since, patience)), None, None],
-            (Stage::Storing(work), ..) => {
-                let total = total.unwrap_or(u64::MAX);
-                work.waits(now, patience, total).map(Some)
-            }
-            (Stage::Receiving, _, Some(complete)) => [
-                Some(stands(complete, patience.max(PATIENCE_STORING))),
-                None,
-                None,
-            ],
-            _ => [None; 3],
-        };
-        let limit = patience.max(PATIENCE_STORING);
-        let proving = self.unproven.map(|since| stands(since, limit));
-        let saying = self
-            .missed
-            .awaited_since()
-            .map(|since| stands(since, patience));
-        let comparing = self.has_to_compare_since();
-        let comparing = comparing.map(|since| stands(since, patience));
-        let all = std::iter::once(placing).chain(told.into_iter().flatten());
-        all.chain(proving).chain(saying).chain(comparing)
-    }
-
     /// The receiver's line of the table.
     pub fn report(&self) -> ReceiverReport {
         let (state, reason, seconds) = match &self.stage {
@@ -394,7 +243,7 @@ impl Member {
             _ => (State::Lost, None, 0.0),
         };
         ReceiverReport {
-            receiver: self.name(),
+            receiver: self.name.clone(),
             address: self.address,
             state,
             reason,
@@ -405,6 +254,82 @@ impl Member {
             placed: self.placed,
             statistics: self.statistics,
         }
+    }
+}
+
+/// The receivers of a transfer, in the order of their node numbers, which is that of their arrival.
+#[derive(Default)]
+pub struct ReceiverTable(Vec<Member>);
+
+impl ReceiverTable {
+    /// The receivers that are still there.
+    pub fn active(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.iter().filter(|m| m.active())
+    }
+
+    /// The receivers that are offered the set and are not prepared for it.
+    pub fn preparing(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.iter().filter(|m| m.stage == Stage::Preparing)
+    }
+
+    /// The receivers that wait for the start, or take part since then.
+    pub fn taking_part(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.active().filter(|m| m.stage != Stage::Preparing)
+    }
+
+    /// The members of the group.
+    pub fn in_group(&self) -> impl Iterator<Item = &Member> + Clone {
+        self.iter().filter(|m| m.in_group())
+    }
+
+    /// The members of the group, to be changed.
+    pub fn in_group_mut(&mut self) -> impl Iterator<Item = &mut Member> {
+        self.iter_mut().filter(|m| m.in_group())
+    }
+
+    /// The index of the receiver with this node number.
+    pub fn by_node(&self, node: NodeId) -> Option<usize> {
+        self.binary_search_by_key(&node, |m| m.node).ok()
+    }
+
+    /// The index of the receiver that is still there and has this control connection.
+    pub fn by_peer(&self, peer: PeerKey) -> Option<usize> {
+        self.iter().position(|m| m.peer == peer && m.active())
+    }
+
+    /// Adds the receiver that has come last.
+    pub fn push(&mut self, member: Member) {
+        self.0.push(member);
+    }
+
+    /// Adds a receiver that had its node number before others came.
+    pub fn insert(&mut self, member: Member) {
+        let at = self.partition_point(|m| m.node < member.node);
+        self.0.insert(at, member);
+    }
+
+    /// Removes the receiver with this index.
+    pub fn remove(&mut self, at: usize) -> Member {
+        self.0.remove(at)
+    }
+
+    /// Removes these receivers.
+    pub fn extract(&mut self, takes: impl Fn(&Member) -> bool) -> Vec<Member> {
+        self.0.extract_if(.., |m| takes(m)).collect()
+    }
+}
+
+impl Deref for ReceiverTable {
+    type Target = [Member];
+
+    fn deref(&self) -> &[Member] {
+        &self.0
+    }
+}
+
+impl DerefMut for ReceiverTable {
+    fn deref_mut(&mut self) -> &mut [Member] {
+        &mut self.0
     }
 }
 
@@ -457,99 +382,5 @@ pub mod testing {
     /// A receiver to which data are sent.
     pub fn receiving() -> Member {
         receiver("127.0.0.1", "127.0.0.1", Stage::Receiving)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::testing::receiving;
-    use super::*;
-
-    const S: Duration = Duration::from_secs(1);
-    const TOTAL: u64 = 1000;
-
-    fn over(work: &Work, now: Instant, patience: Duration, total: u64) -> Option<Duration> {
-        let mut waits = work.waits(now, patience, total).into_iter();
-        waits.find(|w| w.exceeds(1)).map(|w| w.limit)
-    }
-
-    /// Reports `done(second)` each second. Returns the second at which patience ends, and the
-    /// limit.
-    fn ends(patience: Duration, done: impl Fn(u32) -> u64) -> Option<(u32, Duration)> {
-        ends_of(TOTAL, patience, done)
-    }
-
-    /// Like `ends`, with `total` bytes to be proven.
-    fn ends_of(
-        total: u64,
-        patience: Duration,
-        done: impl Fn(u32) -> u64,
-    ) -> Option<(u32, Duration)> {
-        let start = Instant::now();
-        let mut work = Work::begun(start, done(0));
-        (1..200).find_map(|second| {
-            let now = start + second * S;
-            let exceeded = over(&work, now, patience, total);
-            work.said(now, done(second));
-            exceeded.map(|limit| (second, limit))
-        })
-    }
-
-    /// It could acknowledge everything and prove nothing, and hold the sender of a stream for ever.
-    #[test]
-    fn who_does_not_prove_a_stream_is_slow() {
-        let mut member = receiving();
-        let now = Instant::now();
-        let is_slow = |member: &Member, seconds: u32| {
-            let waits = member.waits(now + seconds * S, 10 * S, None, None);
-            waits.into_iter().any(|wait| wait.exceeds(1))
-        };
-        assert!(!is_slow(&member, 100));
-        member.unproven = Some(now);
-        assert!(!is_slow(&member, 10) && is_slow(&member, 11));
-    }
-
-    #[test]
-    fn who_works_and_gets_nowhere_is_slow() {
-        assert_eq!(ends_of(u64::MAX, S, |_| 0), Some((61, 60 * S)));
-        assert_eq!(ends_of(u64::MAX, 90 * S, |_| 0), Some((91, 90 * S)));
-        assert_eq!(
-            ends_of(u64::MAX, 10 * S, |second| u64::from(second) / 50),
-            None
-        );
-        // Smaller numbers are no movement.
-        assert_eq!(
-            ends_of(u64::MAX, 10 * S, |second| 300 - u64::from(second)),
-            Some((61, 60 * S))
-        );
-    }
-
-    #[test]
-    fn a_flush_may_take_a_minute() {
-        for done in [TOTAL / 2, TOTAL] {
-            assert_eq!(ends(S, |_| done), Some((61, 60 * S)));
-            assert_eq!(ends(90 * S, |_| done), Some((91, 90 * S)));
-        }
-    }
-
-    #[test]
-    fn who_falls_silent_is_slow_at_once() {
-        let start = Instant::now();
-        let work = Work::begun(start, TOTAL);
-        assert_eq!(over(&work, start + 3 * S, S, TOTAL), None);
-        assert_eq!(over(&work, start + 4 * S, S, TOTAL), Some(3 * S));
-    }
-
-    /// An admitted receiver that acknowledges everything and proves a byte a second would keep the
-    /// sender for years.
-    #[test]
-    fn who_proves_a_byte_a_second_is_slow() {
-        assert_eq!(ends(S, u64::from), Some((61, 60 * S)));
-        assert_eq!(ends(90 * S, u64::from), Some((91, 90 * S)));
-        let total = 40 * STORING_SPEED_MIN;
-        assert_eq!(ends_of(total, S, u64::from), Some((101, 100 * S)));
-        // Where the receiver proves faster than that, only the flush is limited.
-        let fast = |second| (u64::from(second) * STORING_SPEED_MIN).min(total);
-        assert_eq!(ends_of(total, 90 * S, fast), Some((131, 90 * S)));
     }
 }

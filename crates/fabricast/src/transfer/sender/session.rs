@@ -1,6 +1,6 @@
 //! A sender's transfer: from the start to the last receiver's result.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,25 @@ use fabricast_proto::{Command, Event, NodeId, OpId, PathState};
 
 use super::admission::Admission;
 use super::admission::late::{HEARD, Heard};
+use super::announced::AnnouncedPacks;
 use super::catch_up::CatchUp;
+use super::failed_files::FailedFiles;
 use super::member_comparing::{ComparingPhase, MemberComparing};
 use super::offers::Offers;
 use super::plan::Plan;
 use super::rate_share::TransferShare;
-use super::receiver_table::{Member, Place, Stage, Wait, Work, path_name};
-use super::slow::{OthersDone, eviction, too_slow};
+use super::receiver_table::{Member, Place, Stage, path_name};
+use super::slow::OthersDone;
+use super::waits::{Wait, Work};
 use crate::bootstrap;
 use crate::bootstrap::message::{ToReceiver, ToSender};
-use crate::config::{ReachRule, SendOptions, Slow};
+use crate::config::{ReachRule, SendOptions};
 use crate::error::{Error, exit};
 use crate::net::Clock;
 use crate::object::{Object, PackIndex, Packer, Secret, SourceSet};
 use crate::setting::DATAGRAM;
-use crate::transfer::events::{FileFailure, Part, SendEvent, State};
+use crate::text::escaped;
+use crate::transfer::events::{Part, SendEvent, State};
 use crate::transfer::kept_packs::Unbroadcast;
 use crate::transfer::{ALL, SendDriver, TICK, check, notices, rest};
 use crate::waker::Waker;
@@ -80,6 +84,8 @@ pub struct SenderSession<'a> {
     pub(super) unbroadcast: Unbroadcast,
     /// Whether all packs have been read.
     pub(super) is_read: bool,
+    /// Packs that have been announced.
+    pub(super) announced: AnnouncedPacks,
     /// Packs that are sent again.
     pub(super) catch_up: CatchUp,
     /// Whether what is sent again goes by unicast.
@@ -88,11 +94,7 @@ pub struct SenderSession<'a> {
     pub(super) offers: Offers,
     /// Hashes the hashes of all packs.
     pub(super) hasher: blake3::Hasher,
-    /// Files that could not be read, and their numbers.
-    pub(super) failed: Vec<FileFailure>,
-    pub(super) failed_files: BTreeSet<u32>,
-    /// Files that had changed when they were to be sent again, and how.
-    pub(super) lost_files: BTreeMap<u32, String>,
+    pub(super) failed: FailedFiles,
     /// What the sender checks a receiver's proof with that it has the files.
     pub(super) secret: Option<Secret>,
     /// Most receivers that caught up at once after the stream.
@@ -118,7 +120,7 @@ impl<'a> SenderSession<'a> {
         let options = admission.options;
         let comparison = match plan.start.compares.is_some() {
             true => {
-                let members = admission.members.iter_mut();
+                let members = admission.receivers.iter_mut();
                 members.for_each(|m| m.comparing = Some(MemberComparing::default()));
                 ComparingPhase::Pages
             }
@@ -131,8 +133,10 @@ impl<'a> SenderSession<'a> {
             headers: Vec::new(),
             unbroadcast: Unbroadcast::default(),
             is_read: false,
+            failed: FailedFiles::new(admission.set.clone()),
             set: admission.set.clone(),
             admission,
+            announced: AnnouncedPacks::new(),
             catch_up: CatchUp::new(index.clone(), waker),
             by_unicast: false,
             offers: Offers::default(),
@@ -149,9 +153,6 @@ impl<'a> SenderSession<'a> {
             under_way: Vec::new(),
             held: 0,
             hasher: blake3::Hasher::new(),
-            failed: Vec::new(),
-            failed_files: BTreeSet::new(),
-            lost_files: BTreeMap::new(),
             secret: None,
             most_catching_up: 0,
             fresh: true,
@@ -163,7 +164,7 @@ impl<'a> SenderSession<'a> {
     /// Runs until the transfer is over for every receiver.
     pub fn run(&mut self) -> Result<(), Error> {
         self.admission.admit_unprepared(&self.plan, self.tell);
-        while self.admission.members.iter().any(Member::active) {
+        while self.admission.receivers.active().next().is_some() {
             let now = self.clock.now();
             self.fresh = false;
             let step = self.driver.step(now);
@@ -229,7 +230,7 @@ impl<'a> SenderSession<'a> {
         match self.phase {
             Phase::Joining(_) => {
                 let joining = |m: &Member| m.part == Part::Whole && m.stage == Stage::Joining;
-                if !self.admission.members.iter().any(joining) {
+                if !self.admission.receivers.iter().any(joining) {
                     self.phase = Phase::Proving(Some(Instant::now()));
                     let multicast = match self.options.reach {
                         ReachRule::Auto => PROVE,
@@ -291,10 +292,10 @@ impl<'a> SenderSession<'a> {
 
     fn stream(&mut self) {
         self.phase = Phase::Packs;
-        let nodes: Vec<NodeId> = self.admission.members.iter().map(|m| m.node).collect();
+        let nodes: Vec<NodeId> = self.admission.receivers.iter().map(|m| m.node).collect();
         nodes.into_iter().for_each(|node| self.may_outpace(node));
         let reached = |path_state| {
-            let members = self.admission.members.iter();
+            let members = self.admission.receivers.iter();
             members
                 .filter(|m| m.active() && m.path_state == path_state)
                 .count()
@@ -309,9 +310,9 @@ impl<'a> SenderSession<'a> {
         let Some(at) = self.member(node) else {
             return;
         };
-        let member = &mut self.admission.members[at];
+        let member = &mut self.admission.receivers[at];
         member.path_state = path_state;
-        let receiver = member.name();
+        let receiver = member.name.clone();
         if path_state == PathState::Nothing {
             let udp = member.datagrams();
             let reason = format!(
@@ -323,7 +324,7 @@ impl<'a> SenderSession<'a> {
             );
             return self.fail(at, State::Dropped, exit::PEER_LOST, reason);
         }
-        if self.admission.members.len() == 1 {
+        if self.admission.receivers.len() == 1 {
             return; // the only receiver: multicast was not tried
         }
         (self.tell)(SendEvent::Path {
@@ -332,42 +333,10 @@ impl<'a> SenderSession<'a> {
         });
     }
 
-    /// Removes a slow receiver that the sender has waited for too long. `waits`: how long the
-    /// sender has waited for it.
-    fn evict(&mut self, at: usize, now: Instant, waits: impl Iterator<Item = Wait>) {
-        let member = &self.admission.members[at];
-        if let Some(reason) = eviction(member, self.options, now, waits) {
-            self.fail(at, State::Dropped, exit::REFUSED, reason);
-        }
-    }
-
-    /// Handles a receiver that keeps the others waiting: reports it, or removes it.
-    pub(super) fn slow(&mut self, at: usize, wait: Wait) {
-        let member = &self.admission.members[at];
-        // The core may have said so before the sender demoted it.
-        if !member.active() || member.place == Place::Aside {
-            return;
-        }
-        let is_told = member.slow;
-        match self.options.slow_rule(&member.name) {
-            Slow::Demote if self.demote(at) => {}
-            _ if is_told => {}
-            Slow::Wait | Slow::Alive | Slow::Demote => {
-                let member = &mut self.admission.members[at];
-                member.slow = true;
-                let receiver = member.name();
-                (self.tell)(SendEvent::Slow { receiver });
-            }
-            Slow::Drop => {
-                self.fail(at, State::Dropped, exit::REFUSED, too_slow(&wait));
-            }
-        }
-    }
-
     pub(super) fn member(&self, node: NodeId) -> Option<usize> {
-        let members = &self.admission.members;
-        let at = members.binary_search_by_key(&node, |m| m.node).ok()?;
-        members[at].active().then_some(at)
+        let receivers = &self.admission.receivers;
+        let at = receivers.by_node(node)?;
+        receivers[at].active().then_some(at)
     }
 
     /// Handles an event of a control connection.
@@ -375,7 +344,7 @@ impl<'a> SenderSession<'a> {
         let plan = &self.plan;
         match self.admission.hear(event, plan, self.tell)? {
             Some((at, Heard::Prepares(event))) => {
-                let node = self.admission.members[at].node;
+                let node = self.admission.receivers[at].node;
                 self.admission.prepares(event, node, plan, self.tell)?;
             }
             Some((at, Heard::Lost(reason))) => {
@@ -392,7 +361,7 @@ impl<'a> SenderSession<'a> {
         let total = self.ended().map(|stream| stream.total);
         let told = total.is_some();
         let total = total.unwrap_or(0);
-        let member = &mut self.admission.members[at];
+        let member = &mut self.admission.receivers[at];
         member.heard = Instant::now();
         match (message, &mut member.stage) {
             (ToSender::Keeps { packs }, Stage::Joining) if member.keeps.add(&packs) => {}
@@ -445,7 +414,7 @@ impl<'a> SenderSession<'a> {
             (ToSender::Proven { packs }, Stage::Receiving | Stage::Storing(_))
                 if self.set.is_stream()
                     && packs > member.proven
-                    && packs <= self.catch_up.announced() =>
+                    && packs <= self.announced.count() =>
             {
                 (member.proven, member.unproven) = (packs, None);
                 self.release_proven();
@@ -472,7 +441,7 @@ impl<'a> SenderSession<'a> {
                                   read back from its file is not what was sent";
                     return self.fail(at, State::Failed, exit::INTEGRITY, reason.into());
                 }
-                match self.admission.members[at].missed.lost.is_empty() {
+                match self.admission.receivers[at].missed.unavailable.is_empty() {
                     true => self.complete(at, State::Verified),
                     false => self.complete_but_for(at),
                 }
@@ -484,6 +453,38 @@ impl<'a> SenderSession<'a> {
         }
     }
 
+    /// The proof that shows that a receiver has all files that it could get.
+    fn right_proof(&mut self, at: usize) -> blake3::Hash {
+        let member = &self.admission.receivers[at];
+        let lacks = &member.missed.unavailable;
+        match lacks.is_empty() {
+            true => {
+                let whole = || self.set.secret(self.failed.for_all());
+                self.secret.get_or_insert_with(whole).proof(member.node.0)
+            }
+            false => self
+                .set
+                .secret(&self.failed.and(lacks))
+                .proof(member.node.0),
+        }
+    }
+
+    /// Ends the transfer for a receiver that has proven all but files that it could not get.
+    fn complete_but_for(&mut self, at: usize) {
+        let lacks = &self.admission.receivers[at].missed.unavailable;
+        let first = lacks.first().map(|file| self.set.path(*file));
+        let name = first.as_deref().and_then(Path::file_name);
+        let reason = format!(
+            "it lacks {} files that had changed when they were to be sent to it, such as {}",
+            self.failed.count(lacks),
+            name.unwrap_or_default().display()
+        );
+        let reason = (self.options.net.wording)(&escaped(&reason));
+        self.over(at, State::Failed, Some(reason.clone()));
+        let event = self.admission.part_with(at, exit::SOURCE_CHANGED, reason);
+        (self.tell)(event);
+    }
+
     /// Ends the transfer for a receiver that has everything.
     fn complete(&mut self, at: usize, state: State) {
         let seconds = self.clock.0.elapsed().as_secs_f64();
@@ -492,7 +493,7 @@ impl<'a> SenderSession<'a> {
     }
 
     pub(super) fn fail(&mut self, at: usize, state: State, code: u8, reason: String) {
-        if !self.admission.members[at].active() {
+        if !self.admission.receivers[at].active() {
             return;
         }
         let reason = (self.options.net.wording)(&reason);
@@ -504,10 +505,10 @@ impl<'a> SenderSession<'a> {
     pub(super) fn over(&mut self, at: usize, state: State, reason: Option<String>) {
         self.count_receivers();
         let seconds = self.clock.0.elapsed().as_secs_f64();
-        let member = &mut self.admission.members[at];
+        let member = &mut self.admission.receivers[at];
         if state.is_complete() {
             self.last = seconds;
-            let sent = self.set.len_without(&self.failed_files);
+            let sent = self.failed.len_without();
             member.placed = sent.unwrap_or(member.placed);
         }
         self.offers.remove(member.peer);
@@ -538,24 +539,7 @@ impl<'a> SenderSession<'a> {
         self.admission.expire(now, self.tell);
         self.count_receivers();
         self.watch_proofs(now);
-        let joining = match self.phase {
-            Phase::Joining(since) => Some(since),
-            _ => None,
-        };
-        let total = self.ended().map(|stream| stream.total);
-        for at in 0..self.admission.members.len() {
-            let member = &self.admission.members[at];
-            let joining = match member.part {
-                Part::Whole | Part::Demoted => joining,
-                Part::Late => Some(member.since),
-            };
-            let mut waits = member.waits(now, self.options.patience, joining, total);
-            let all = waits.clone();
-            if let Some(wait) = waits.find(|w| w.exceeds(1)) {
-                self.slow(at, wait);
-            }
-            self.evict(at, now, all);
-        }
+        self.look_for_slow(now);
         // A sender that was stopped waited for nobody.
         let passed = ticked.map_or(TICK, |t| (now - t).min(10 * TICK));
         self.leave_far_behind(passed);

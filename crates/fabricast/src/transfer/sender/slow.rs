@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::receiver_table::{Member, Stage, Wait};
+use super::receiver_table::{Member, Stage};
+use super::waits::{PATIENCE_STORING, Wait};
 use crate::config::{SendOptions, Slow};
 use crate::setting::{PATIENCE, SLOW};
 use crate::text::spoken;
@@ -19,6 +20,41 @@ const STANDSTILL: u32 = 6;
 /// the stream took, times the number of receivers that catch up: each of them may lack other packs.
 /// One with a twentieth of the others' speed has everything by then.
 const CATCH_UP: u32 = 20;
+
+impl Member {
+    /// How long the sender has waited for this receiver, for each reason that counts at its stage.
+    /// The core watches receivers that have something to place; this watches what comes over the
+    /// control connection. `joining`: since when receivers join, if that is not over. `total`:
+    /// bytes to be proven, if that is known.
+    pub fn waits(
+        &self,
+        now: Instant,
+        patience: Duration,
+        joining: Option<Instant>,
+        total: Option<u64>,
+    ) -> impl Iterator<Item = Wait> + Clone + use<> {
+        let placing = Wait::new(Wait::STANDS, self.waited, patience);
+        let stands = |since| Wait::new(Wait::STANDS, now.duration_since(since), patience);
+        let told = match (&self.stage, joining, self.complete) {
+            (Stage::Joining, Some(since), _) => [Some(stands(since)), None, None],
+            (Stage::Storing(work), ..) => {
+                let total = total.unwrap_or(u64::MAX);
+                work.waits(now, patience, total).map(Some)
+            }
+            (Stage::Receiving, _, Some(complete)) => {
+                let wait = stands(complete).at_least(PATIENCE_STORING);
+                [Some(wait), None, None]
+            }
+            _ => [None; 3],
+        };
+        let proving = self.unproven.map(stands);
+        let proving = proving.map(|wait| wait.at_least(PATIENCE_STORING));
+        let saying = self.missed.awaited_since().map(stands);
+        let comparing = self.has_to_compare_since().map(stands);
+        let all = std::iter::once(placing).chain(told.into_iter().flatten());
+        all.chain(proving).chain(saying).chain(comparing)
+    }
+}
 
 /// When those that are not behind were done: when all packs of the stream had been announced, or
 /// when half of the receivers were complete.
@@ -83,9 +119,9 @@ pub fn trickles(
     let is_over = now.saturating_duration_since(since) > limit;
     (matches!(rule, Slow::Demote | Slow::Drop) && is_behind && is_over).then(|| {
         format!(
-            "too slow: it has not caught up within {} (six times {PATIENCE}, and twenty times as \
-             long as the others took for each receiver that catches up; {SLOW} wait would wait \
-             for it)",
+            "too slow: it has not caught up within {} ({STANDSTILL} times {PATIENCE}, and \
+             {CATCH_UP} times as long as the others took for each receiver that catches up; \
+             {SLOW} wait would wait for it)",
             spoken(limit)
         )
     })
@@ -108,8 +144,8 @@ pub fn eviction(
     let limit = options.patience.saturating_mul(SILENCE);
     if now.saturating_duration_since(member.heard) > limit {
         return Some(format!(
-            "nothing was heard of it for {} (three times {PATIENCE}; {SLOW} wait would wait for \
-             it)",
+            "nothing was heard of it for {} ({SILENCE} times {PATIENCE}; {SLOW} wait would wait \
+             for it)",
             spoken(limit)
         ));
     }
@@ -118,16 +154,17 @@ pub fn eviction(
         _ => STANDSTILL,
     };
     let mut waits = waits.filter(|w| w.exceeds(times));
-    let Wait { what, limit, .. } = waits.next()?;
+    let wait = waits.next()?;
+    let (what, bound) = (wait.what, spoken(wait.bound(times)));
     Some(format!(
-        "too slow: {what} for {}, {times} times as long as it may ({SLOW} wait would wait for it)",
-        spoken(limit.saturating_mul(times))
+        "too slow: {what} for {bound} ({times} times {PATIENCE} or more; {SLOW} wait would wait \
+         for it)"
     ))
 }
 
 /// Why the sender removes a receiver with [`Slow::Drop`].
 pub fn too_slow(wait: &Wait) -> String {
-    let (what, limit) = (wait.what, spoken(wait.limit));
+    let (what, limit) = (wait.what, spoken(wait.bound(1)));
     format!("too slow: {what} for {limit} ({PATIENCE}) and {SLOW} is drop")
 }
 
@@ -138,6 +175,20 @@ mod tests {
     use crate::transfer::sender::receiver_table::testing::receiving;
 
     const S: Duration = Duration::from_secs(1);
+
+    /// It could acknowledge everything and prove nothing, and hold the sender of a stream for ever.
+    #[test]
+    fn who_does_not_prove_a_stream_is_slow() {
+        let mut member = receiving();
+        let now = Instant::now();
+        let is_slow = |member: &Member, seconds: u32| {
+            let waits = member.waits(now + seconds * S, 10 * S, None, None);
+            waits.into_iter().any(|wait| wait.exceeds(1))
+        };
+        assert!(!is_slow(&member, 100));
+        member.unproven = Some(now);
+        assert!(!is_slow(&member, 10) && is_slow(&member, 11));
+    }
 
     #[test]
     fn half_are_complete_when_the_middle_one_is() {

@@ -26,7 +26,7 @@ impl Admission<'_> {
     pub fn start(&mut self, plan: &Plan, tell: &mut dyn FnMut(SendEvent)) -> Instant {
         let start = &plan.start;
         tell(SendEvent::Starting {
-            receivers: self.members.len(),
+            receivers: self.receivers.len(),
             group: start.group.clone(),
             root: start.root,
             interface: plan.interface.clone(),
@@ -34,12 +34,12 @@ impl Admission<'_> {
             window: start.window,
         });
         let named = self.options.slow_by_name.keys();
-        for name in named.filter(|name| !self.members.iter().any(|m| m.name == **name)) {
+        for name in named.filter(|name| !self.receivers.iter().any(|m| m.name == **name)) {
             let text = format!("no receiver is called {name}, for which there is a rule ({SLOW})");
             tell(SendEvent::Notice { text });
         }
         let now = Instant::now();
-        for member in &mut self.members {
+        for member in self.receivers.iter_mut() {
             member.heard = now; // until now the receiver had nothing to say
         }
         self.say_active(&ToReceiver::Start(start.clone()));
@@ -48,7 +48,7 @@ impl Admission<'_> {
 
     /// How far the transfer is.
     pub fn progress(&self, sent: Sent) -> SendEvent {
-        let members = &self.members;
+        let members = &self.receivers;
         let counted = members
             .iter()
             .filter(|m| m.active() && m.stage != Stage::Preparing || m.is_complete());
@@ -72,7 +72,7 @@ impl Admission<'_> {
     }
 
     fn say_bye(&self, at: usize) {
-        let peer = self.members[at].peer;
+        let peer = self.receivers[at].peer;
         self.rendezvous.say(peer, ToReceiver::Bye);
         self.rendezvous.close(peer);
     }
@@ -81,8 +81,8 @@ impl Admission<'_> {
     /// event that tells so.
     pub fn part(&mut self, at: usize, seconds: f64) -> SendEvent {
         self.say_bye(at);
-        let member = &self.members[at];
-        let receiver = member.name();
+        let member = &self.receivers[at];
+        let receiver = member.name.clone();
         match member.ended(State::Received) {
             true => SendEvent::Received { receiver, seconds },
             false => SendEvent::Verified { receiver, seconds },
@@ -94,7 +94,7 @@ impl Admission<'_> {
     pub fn part_with(&mut self, at: usize, code: u8, reason: String) -> SendEvent {
         self.say_bye(at);
         SendEvent::Failed {
-            receiver: self.members[at].name(),
+            receiver: self.receivers[at].name.clone(),
             code,
             reason,
         }
@@ -102,7 +102,7 @@ impl Admission<'_> {
 
     /// Tells a receiver why the sender waits for it no more. Returns the event that tells so.
     pub fn dismiss(&mut self, at: usize, code: u8, reason: String) -> SendEvent {
-        let member = &self.members[at];
+        let member = &self.receivers[at];
         let removed = ToReceiver::Removed {
             code,
             reason: reason.clone(),
@@ -110,7 +110,7 @@ impl Admission<'_> {
         self.rendezvous.say(member.peer, removed);
         self.rendezvous.close(member.peer);
         SendEvent::Failed {
-            receiver: member.name(),
+            receiver: member.name.clone(),
             code,
             reason,
         }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::seats::host;
 use crate::interface::Family;
 use crate::transfer::sender::admission::Admission;
-use crate::transfer::sender::receiver_table::{Member, Stage};
+use crate::transfer::sender::receiver_table::Member;
 
 impl Admission<'_> {
     /// Number of receivers that wait for the start and can take part together.
@@ -18,14 +18,9 @@ impl Admission<'_> {
     /// The receivers that wait for the start and can take part together.
     pub(super) fn together(&self) -> impl Iterator<Item = &Member> {
         let family = self.family();
-        self.joining()
+        self.receivers
+            .taking_part()
             .filter(move |m| Some(Family::of(m.address.ip())) == family)
-    }
-
-    /// The receivers that wait for the start, or take part since then.
-    pub(super) fn joining(&self) -> impl Iterator<Item = &Member> {
-        let members = self.members.iter();
-        members.filter(|m| m.active() && m.stage != Stage::Preparing)
     }
 
     /// The family of the group, or that of most hosts that wait: one client alone does not choose
@@ -35,7 +30,10 @@ impl Admission<'_> {
             return Some(Family::of(group));
         }
         let hosts = |family| {
-            let its = self.joining().map(|m| (m.address.ip(), m.local.ip()));
+            let its = self
+                .receivers
+                .taking_part()
+                .map(|m| (m.address.ip(), m.local.ip()));
             its.filter(|(ip, _)| Family::of(*ip) == family)
                 .map(|(ip, local)| host(ip, local))
                 .collect::<BTreeSet<_>>()
@@ -53,7 +51,7 @@ impl Admission<'_> {
     /// others.
     pub(super) fn near(&self) -> Option<IpAddr> {
         let mut hosts = BTreeMap::<_, BTreeSet<_>>::new();
-        for member in &self.members {
+        for member in self.receivers.iter() {
             let local = member.local.ip();
             let its = hosts.entry(local).or_default();
             its.insert(host(member.address.ip(), local));

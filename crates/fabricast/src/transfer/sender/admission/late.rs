@@ -14,8 +14,8 @@ use super::objections::{
     LATE, LATE_STREAM, contradiction, small_datagrams, unverified, wrong_family,
 };
 use super::seats::{host, no_seat, seats};
+use crate::bootstrap::Event;
 use crate::bootstrap::message::{Start, ToReceiver, ToSender};
-use crate::bootstrap::{Event, PeerKey};
 use crate::error::Error;
 use crate::interface::Family;
 use crate::transfer::events::SendEvent;
@@ -49,10 +49,7 @@ fn objection(member: &Member, admission: &Admission<'_>, plan: &Plan) -> Option<
     let (start, options) = (&plan.start, admission.options);
     // When only receivers are left that are not prepared, the sender waits for these, and for no
     // others.
-    let is_over = !admission
-        .members
-        .iter()
-        .any(|m| m.active() && m.stage != Stage::Preparing);
+    let is_over = admission.receivers.taking_part().next().is_none();
     if is_over || !plan.admits_late || member.hello.stream {
         let is_stream = member.hello.stream || admission.set.is_stream();
         return Some(if is_stream { LATE_STREAM } else { LATE }.into());
@@ -62,8 +59,8 @@ fn objection(member: &Member, admission: &Admission<'_>, plan: &Plan) -> Option<
     if let Some(family) = family.filter(|family| *family != its) {
         return Some(wrong_family(its, family));
     }
-    let members = &admission.members;
-    let active = members.iter().filter(|m| m.active()).count();
+    let members = &admission.receivers;
+    let active = members.active().count();
     let came = admission.came_late.get(&host_of(member)).copied();
     let window = start.window_bytes();
     let datagram = start.payload_size + plan.overhead;
@@ -130,7 +127,7 @@ impl Admission<'_> {
     ) -> Result<Option<(usize, Heard)>, Error> {
         if let Event::Lost { peer, .. } | Event::Said { peer, .. } = &event
             && self.is_preparing(*peer)
-            && let Some(at) = self.active(*peer)
+            && let Some(at) = self.receivers.by_peer(*peer)
         {
             return Ok(Some((at, Heard::Prepares(event))));
         }
@@ -156,13 +153,7 @@ impl Admission<'_> {
             Event::Said { peer, message } => (peer, Heard::Said(message)),
             Event::Frame { peer, frame } => (peer, Heard::Frame(frame)),
         };
-        Ok(self.active(peer).map(|at| (at, heard)))
-    }
-
-    /// The index of a receiver that takes part.
-    pub fn active(&self, peer: PeerKey) -> Option<usize> {
-        let mut members = self.members.iter();
-        members.position(|m| m.peer == peer && m.active())
+        Ok(self.receivers.by_peer(peer).map(|at| (at, heard)))
     }
 
     /// Takes the next step with a client that shows its key, or needs none, when the transfer runs
@@ -194,11 +185,10 @@ impl Admission<'_> {
                 Some(reason) => self.refuse(member, reason, tell),
                 None => {
                     let late = self.count_late(member);
-                    self.members.push(late);
+                    self.receivers.insert(late);
                 }
             }
         }
-        self.members.sort_by_key(|m| m.node);
     }
 
     /// Handles an event of the receiver `node`, which is not prepared. Once it is, it may join the
@@ -211,7 +201,7 @@ impl Admission<'_> {
         tell: &mut dyn FnMut(SendEvent),
     ) -> Result<(), Error> {
         self.take(event, tell)?;
-        let mut members = self.members.iter_mut();
+        let mut members = self.receivers.iter_mut();
         let joins = |m: &&mut Member| m.node == node && m.stage == Stage::Joining;
         let Some(member) = members.find(joins) else {
             return Ok(());
@@ -227,7 +217,7 @@ impl Admission<'_> {
         // One that has come back is one receiver, with one line in the table.
         let came = member.clone();
         self.rendezvous.say(came.peer, ToReceiver::Start(start));
-        self.members.retain(|m| !came.replaces(m));
+        self.receivers.extract(|m| came.replaces(m));
         Ok(())
     }
 }

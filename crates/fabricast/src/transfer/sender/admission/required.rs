@@ -56,7 +56,7 @@ impl<'a> Admission<'a> {
     /// Why the sender gives up before the start.
     pub(super) fn too_few(&self) -> Error {
         let present = self.present();
-        let others = self.joining().count() - present;
+        let others = self.receivers.taking_part().count() - present;
         let port = self.rendezvous.address().port();
         let counts = (present, others, self.refusals.count());
         let missing = self.missing().join(", ");
