@@ -133,6 +133,27 @@ fn copies_that_do_not_fit_are_found_with_the_manifest() {
     sender.end().expect(4);
 }
 
+/// A name that is taken while its file comes: the file does not come in its place, and nothing of
+/// it stays.
+#[test]
+fn of_a_file_whose_name_is_taken_meanwhile_nothing_stays() {
+    let dir = Scratch::new();
+    let to = dir.path("to");
+    std::fs::create_dir(&to).unwrap();
+    let file = dir.file("file", 8_000_000);
+    let (mut sender, address) = send(&[&file], &["--rate", "8MB/s"]);
+    let run = recv(&address, "r0", &to, &[]);
+    sender.until_share_of("fastest", 40);
+    std::fs::write(to.join("file"), "mine").unwrap();
+    let end = run.end().expect(1);
+    assert!(end.stderr.contains("exists already"), "{}", end.stderr);
+    sender.end().expect(4);
+    let names = std::fs::read_dir(&to).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"]);
+    assert_eq!(std::fs::read(to.join("file")).unwrap(), b"mine");
+}
+
 #[test]
 fn what_is_there_is_kept_unless_forced() {
     let dir = Scratch::new();

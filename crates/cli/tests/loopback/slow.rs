@@ -280,6 +280,22 @@ fn one_that_joined_slowly_and_is_demoted_waits_for_its_turn() {
     catches_up(&dir, send, slow);
 }
 
+/// When all others are gone, the one that was demoted gets the set all the same.
+#[test]
+fn one_that_is_demoted_catches_up_when_the_others_are_gone() {
+    let dir = Scratch::new();
+    let (mut send, slow, good) = demoting_of(("10MB/s", 60_000_000), &dir, "500ms", &[]);
+    slow.signal(Signal::STOP);
+    send.until("demoted", |e| e["receiver"] == "slow");
+    slow.signal(Signal::CONT);
+    for run in good {
+        run.signal(Signal::KILL);
+    }
+    slow.end().expect(0);
+    same(&dir.path("source"), &dir.path("slow"));
+    send.end().expect(4);
+}
+
 /// One that stays stopped is given up when it is to catch up.
 #[test]
 fn one_that_stays_stopped_is_dropped() {

@@ -22,9 +22,10 @@ const AHEAD: usize = 1;
 /// Bytes of the first pack of files. Each further one is twice as long, up to a limit: so the first
 /// data leave early.
 const FIRST: usize = 1 << 20;
-/// The limit for packs is such that so many make up the set, and at least [`PIECE_MAX`]. A receiver
-/// that is killed loses the packs that it has in part.
-const PACKS_MIN: u64 = 32;
+/// The limit for packs of small files is such that so many make up the set, and at least
+/// [`PIECE_MAX`]. A receiver that is killed, and comes back, gets two of them in vain: that which
+/// it had in part, and that which was under way.
+const PACKS_MIN: u64 = 64;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 48 << 20;
 

@@ -367,6 +367,8 @@ impl Sender {
             let end = op.end();
             out.push_back(Output::Release(op.id));
             self.ops.queue.pop_front();
+            // Without members nothing of it was left to send.
+            self.ops.sent = self.ops.sent.max(end);
             // All members have placed everything before `end`. Paths whose members sent no feedback
             // on it follow.
             for path in self.paths.iter_mut() {

@@ -115,6 +115,39 @@ fn a_member_leaves_at_every_point_of_a_broadcast() {
     }
 }
 
+/// A group that has lost all its members waits for nobody: what is broadcast then is complete, and
+/// nothing of it is left to send. The next member gets what comes after it has joined.
+#[test]
+fn without_members_nothing_is_left_to_send() {
+    for founders in [2, 3] {
+        for at in 0..12 {
+            let mut net = Net::founded(4, founders, Seq(u32::MAX - 2), 0, |_, _, _| false);
+            for n in 1..founders as usize {
+                net.post(n, 0, 300);
+            }
+            let under_way = net.bcast(0, bytes(300, 1));
+            net.run(Time(1 + at * 25_000));
+            for n in 1..founders as usize {
+                leave(&mut net, n);
+                remove(&mut net, n);
+            }
+            let alone = net.bcast(0, bytes(1000, 2));
+            net.run(net.now + 100 * MS);
+            for op in [under_way, alone] {
+                assert!(net.complete.contains(&(0, op)), "step {at}");
+            }
+            assert_eq!(net.nodes[0].unsent(GROUP), 0, "step {at}");
+            let admission = add(&mut net, 3);
+            join(&mut net, 3, admission);
+            let (object, post) = (bytes(200, 3), net.post(3, 0, 200));
+            let next = net.bcast(0, object.clone());
+            net.run(net.now + 2000 * MS);
+            assert!(net.complete.contains(&(0, next)), "step {at}");
+            assert_eq!(net.sinks[&(3, post)], object, "step {at}");
+        }
+    }
+}
+
 /// What a test expects of a receiver.
 struct Expected {
     /// The first broadcast that the receiver gets.

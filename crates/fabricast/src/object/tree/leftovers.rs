@@ -24,7 +24,7 @@ fn is_partial(name: &OsStr, id: &str) -> bool {
 /// Removes the partial files of the journal `id` from the directories of its set beneath `root`. A
 /// directory that is not there, and one that a link leads to, are left alone, and so is what is
 /// another user's. `top`: the name of the only entry at the top, if its user has chosen one.
-pub(super) fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Option<&OsStr>) {
+fn remove_partials(root: &OwnedFd, id: &str, set: &Manifest, top: Option<&OsStr>) {
     for (number, entry) in (0..).zip(set.entries()) {
         if entry.kind != Kind::Directory {
             continue;

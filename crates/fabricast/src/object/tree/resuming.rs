@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::journal::{Journal, Record, is_own, journal_id, partial_name};
 use super::kept::{Kept, is_hole};
-use super::leftovers::{remove_partials, remove_unfinished};
+use super::leftovers::remove_unfinished;
 use super::partial::Partial;
 use super::ranges::Ranges;
 use super::surplus::names;
@@ -374,7 +374,9 @@ impl Tree {
         if let Some(journal) = self.journal.take() {
             // Of an earlier run there may be some that this one has not opened.
             let top = self.destination.name.as_deref();
-            remove_partials(&self.root, journal.id(), &self.manifest, top);
+            let listed = names(&self.root).unwrap_or_default();
+            let set = (journal.id(), &*self.manifest);
+            let _ = remove_unfinished(set, (&self.root, &listed), top);
             // It tells what this run has put there, which a later set may replace.
             if self.destination.received.is_none() || !journal.has_packs() {
                 journal.remove();

@@ -165,7 +165,7 @@ pub fn eviction(
 /// Why the sender removes a receiver with [`Slow::Drop`].
 pub fn too_slow(wait: &Wait) -> String {
     let (what, limit) = (wait.what, spoken(wait.bound(1)));
-    format!("too slow: {what} for {limit} ({PATIENCE}) and {SLOW} is drop")
+    format!("too slow: {what} for {limit} ({PATIENCE} or more) and {SLOW} is drop")
 }
 
 #[cfg(test)]
