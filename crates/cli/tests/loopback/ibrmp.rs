@@ -383,6 +383,7 @@ fn receivers_come_and_go() {
     let sent = send.end().expect(4);
     assert_eq!(sent.result("goes")["state"], "lost");
     assert_eq!(sent.result("late")["part"], "late");
+    assert_eq!(sent.result("late")["placed"], 4_000_001);
     assert_eq!(sent.result("stays")["state"], "verified");
     // Nobody is to believe that it has all.
     assert_eq!(sent.result("late")["state"], "failed");

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::control::{Peer, able};
 use crate::common::place::Loopback;
 use crate::common::tree::{described, recv, send, send_by, tree};
-use crate::common::{self, AT_ONCE, Flush, Run, SIZE, Scratch, receiver, same, steady};
+use crate::common::{self, AT_ONCE, FABRICAST, Flush, Run, SIZE, Scratch, receiver, same, steady};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -69,6 +69,32 @@ fn several_come_late_and_have_all_in_the_end() {
 #[test]
 fn several_come_late_while_packets_are_lost() {
     several_come_late(&["--inject-loss", "10"]);
+}
+
+/// Where a sender may have few descriptors, the receivers that take part hold no more of them than
+/// their own, and a late one needs one more.
+#[test]
+fn a_late_receiver_needs_a_descriptor_of_its_own_alone() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 4_000_000);
+    let mut command = Command::new("sh");
+    let options = "--json --port 0 --interface 127.0.0.1 --no-announce --min-receivers 16 \
+                   --per-host 20 --rate 2MB/s";
+    let script = format!(
+        "ulimit -n 64; exec {FABRICAST} send {} {options}",
+        source.display()
+    );
+    command.arg("-c").arg(script);
+    let mut send = Run::spawn(command);
+    let address = send.until("listening", |_| true)["address"].clone();
+    let address = address.as_str().unwrap();
+    let start = |name: &str| receiver(address, name, &dir.path(name), &[]);
+    let names: Vec<String> = (0..16).map(|n| format!("r{n}")).collect();
+    let mut runs: Vec<Run> = names.iter().map(|name| start(name)).collect();
+    send.until_share_of("fastest", 20);
+    runs.push(start("late"));
+    runs.into_iter().for_each(|run| _ = run.end().expect(0));
+    assert_eq!(send.end().expect(0).result("late")["part"], "late");
 }
 
 /// What a late receiver has missed says nothing of how fast it is.

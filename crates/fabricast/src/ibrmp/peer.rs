@@ -13,10 +13,10 @@ pub struct Peer {
     pub next: FileId,
     /// Number of files that were over then.
     pub before: u64,
+    /// Bytes of these files that had been multicast.
+    over: u64,
     /// Files that the receiver is to have and has not said to have stored, or not to store.
     pub awaited: BTreeSet<FileId>,
-    /// Bytes of the files that the receiver takes part in, as far as they have been multicast.
-    pub offered: u64,
     /// Bytes of open files that it has requested and not been sent.
     requested: BTreeMap<FileId, u64>,
     /// Files that were closed before the receiver had them, or that it could not store.
@@ -26,15 +26,16 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A receiver that has nothing yet.
-    pub fn new(id: ReceiverId, node: NodeId, next: FileId, before: u64) -> Peer {
+    /// A receiver that has nothing yet, and comes when this number of files are over, of which so
+    /// many bytes have been multicast.
+    pub fn new(id: ReceiverId, node: NodeId, next: FileId, (before, over): (u64, u64)) -> Peer {
         Peer {
             id,
             node,
             next,
             before,
+            over,
             awaited: BTreeSet::new(),
-            offered: 0,
             requested: BTreeMap::new(),
             lacks: BTreeSet::new(),
             lacking: 0,
@@ -73,10 +74,15 @@ impl Peer {
         &self.lacks
     }
 
-    /// Bytes that it has of what has been multicast, as far as the sender knows.
-    pub fn placed(&self) -> u64 {
+    /// Bytes of the files that it takes part in, if so many of all files have been `multicast`.
+    pub fn offered(&self, multicast: u64) -> u64 {
+        multicast.saturating_sub(self.over)
+    }
+
+    /// Bytes that it has of these files, as far as the sender knows.
+    pub fn placed(&self, multicast: u64) -> u64 {
         let requested: u64 = self.requested.values().sum();
-        self.offered
+        self.offered(multicast)
             .saturating_sub(self.lacking)
             .saturating_sub(requested)
     }
@@ -89,25 +95,25 @@ mod tests {
     /// What it has requested of one file comes or not, whatever becomes of another one.
     #[test]
     fn a_file_that_was_closed_without_it_is_not_placed() {
-        let mut peer = Peer::new(ReceiverId(0), NodeId(1), FileId(1), 0);
-        peer.offered = 300;
+        let mut peer = Peer::new(ReceiverId(0), NodeId(1), FileId(1), (1, 50));
+        let multicast = 350; // 50 of them were over before it came
         peer.requests(FileId(1), 60);
         peer.requests(FileId(2), 40);
         peer.requests(FileId(3), 0);
-        assert_eq!(peer.placed(), 200);
+        assert_eq!(peer.placed(multicast), 200);
         peer.sent(FileId(2), 30);
         peer.sent(FileId(3), 50); // nobody has requested that
-        assert_eq!(peer.placed(), 230);
+        assert_eq!(peer.placed(multicast), 230);
         for _ in 0..2 {
             peer.over(FileId(1), 100, true);
-            assert_eq!((peer.placed(), peer.lacks().len()), (190, 1));
+            assert_eq!((peer.placed(multicast), peer.lacks().len()), (190, 1));
         }
         peer.over(FileId(2), 100, false);
-        assert_eq!(peer.placed(), 200);
+        assert_eq!(peer.placed(multicast), 200);
         // It has proven the first one a moment after that was closed.
         peer.over(FileId(1), 100, false);
-        assert_eq!((peer.placed(), peer.lacks().len()), (300, 0));
+        assert_eq!((peer.placed(multicast), peer.lacks().len()), (300, 0));
         peer.requests(FileId(4), 1000);
-        assert_eq!(peer.placed(), 0);
+        assert_eq!(peer.placed(multicast), 0);
     }
 }

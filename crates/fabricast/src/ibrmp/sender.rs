@@ -63,7 +63,9 @@ struct Open {
     entry: u32,
     source: Arc<OpenFile>,
     len: u64,
-    /// The hashes of what has been multicast.
+    /// Bytes of it that have been multicast.
+    sent: u64,
+    /// Their hashes.
     sections: Sections,
 }
 
@@ -96,6 +98,8 @@ pub struct FileSender {
     void: BTreeSet<FileId>,
     /// Entries that could not be read as they were.
     unread: Vec<Unread>,
+    /// Bytes of all files that have been multicast.
+    multicast: u64,
     peers: BTreeMap<PeerKey, Peer>,
     keys: BTreeMap<ReceiverId, PeerKey>,
     /// Multicast datagrams that the network did not take.
@@ -151,6 +155,7 @@ impl FileSender {
             sent,
             void: BTreeSet::new(),
             unread: Vec::new(),
+            multicast: 0,
             peers: BTreeMap::new(),
             keys: BTreeMap::new(),
             held: VecDeque::new(),
@@ -196,7 +201,9 @@ impl FileSender {
     pub fn join(&mut self, key: PeerKey, node: NodeId, rendezvous: &Rendezvous) {
         let joined = self.machine.join();
         let before = joined.next.0 - 1 - joined.open.len() as u64;
-        let peer = Peer::new(joined.receiver, node, joined.next, before);
+        let open = joined.open.iter().filter_map(|file| self.open.get(file));
+        let over = self.multicast - open.map(|file| file.sent).sum::<u64>();
+        let peer = Peer::new(joined.receiver, node, joined.next, (before, over));
         self.peers.insert(key, peer);
         self.keys.insert(joined.receiver, key);
         let channel = Channel {
@@ -345,12 +352,16 @@ impl FileSender {
 
     /// Bytes of the files that a receiver takes part in, as far as they have been multicast.
     pub fn offered(&self, key: PeerKey) -> u64 {
-        self.peers.get(&key).map_or(0, |peer| peer.offered)
+        self.peers
+            .get(&key)
+            .map_or(0, |peer| peer.offered(self.multicast))
     }
 
     /// Bytes that a receiver has of the files that have been multicast, as far as the sender knows.
     pub fn placed(&self, key: PeerKey) -> u64 {
-        self.peers.get(&key).map_or(0, Peer::placed)
+        self.peers
+            .get(&key)
+            .map_or(0, |peer| peer.placed(self.multicast))
     }
 
     /// The BLAKE3 hash of the hashes of all files, in the order of their numbers; `None` if not all
@@ -440,6 +451,7 @@ impl FileSender {
             entry,
             source: Arc::new(OpenFile::new(id, source, self.sent.clone())),
             len,
+            sent: 0,
             sections: Sections::new(len),
         };
         self.open.insert(id, file);
@@ -622,9 +634,8 @@ impl FileSender {
         };
         file.sections.update(payload);
         let len = payload.len() as u64;
-        for peer in self.peers.values_mut() {
-            peer.offered += len;
-        }
+        file.sent += len;
+        self.multicast += len;
         let end = match message.body {
             Body::Data { offset, .. } => offset + len,
             _ => 0,

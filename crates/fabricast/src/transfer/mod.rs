@@ -12,8 +12,8 @@
 //! With P3's protocol ([`crate::ibrmp`]), another pair of loops runs between start and report.
 //!
 //! A receiver that comes late joins the group from the next pack on. While the stream runs, it gets
-//! what it has missed from receivers that serve. After the stream the sender sends the packs again
-//! that receivers lack.
+//! what it has missed from receivers that serve, and from the sender within one percent of the
+//! stream's bytes. After the stream the sender sends all packs again that receivers lack.
 
 mod comparing;
 mod events;

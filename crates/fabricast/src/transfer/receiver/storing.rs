@@ -71,7 +71,8 @@ impl ReadBack {
     }
 }
 
-/// What the thread has done.
+/// What the thread has done. Each job that [`Storing::give`] gives is answered by one of `Pack`,
+/// `Remain`, `Damaged`, `Finished` and `Failed`. The others come beside these.
 pub enum Stored {
     /// A pack is proven, and is being stored.
     Proven,
@@ -286,7 +287,9 @@ impl Storing {
                 self.store.done(memory.len() as u64);
                 self.store.keep(memory);
             }
-            _ => self.waiting -= 1,
+            Stored::Remain(_) | Stored::Damaged(_) | Stored::Finished(_) | Stored::Failed(_) => {
+                self.waiting -= 1;
+            }
         }
         Some(stored)
     }

@@ -58,7 +58,7 @@ const PREPARING: usize = 1024;
 pub struct Admission<'a> {
     /// The connections.
     pub rendezvous: Rendezvous,
-    /// The receivers that are there.
+    /// The receivers that are there, and since the start those that were there.
     pub receivers: ReceiverTable,
     /// Receivers that were not prepared at the start. They come late.
     pub unprepared: Vec<Member>,
@@ -296,8 +296,8 @@ impl<'a> Admission<'a> {
 
     /// Takes a client that has said hello, and has it show its key if receivers have keys.
     fn greet(&mut self, member: Member) -> Result<Step, Error> {
-        let places = self.seats.saturating_sub(self.receivers.len());
-        self.authenticator.greet(member, places, &self.rendezvous)
+        let free = self.seats.saturating_sub(self.receivers.active().count());
+        self.authenticator.greet(member, free, &self.rendezvous)
     }
 
     /// Takes the next step with a client that shows its key, or needs none.
@@ -342,9 +342,16 @@ impl<'a> Admission<'a> {
     fn objection(&self, member: &Member, datagram_max: usize) -> Option<String> {
         let group = self.options.group.map(Family::of);
         let least = datagram_max.min(self.options.datagram_min);
+        self.unfit(member, group, least)
+            .or_else(|| self.no_free_seat(member))
+    }
+
+    /// Why this receiver could take part at no time, if it could not: by what it says of itself, or
+    /// for want of a seat. `group`: the family of the group's address. `least`: bytes that its
+    /// datagrams must have.
+    fn unfit(&self, member: &Member, group: Option<Family>, least: usize) -> Option<String> {
         contradiction(member.address, &member.hello, group)
             .or_else(|| no_seat(member, &self.receivers, self.options.per_host, self.seats))
-            .or_else(|| self.no_free_seat(member))
             .or_else(|| unverified(&member.hello, self.options.verified_only))
             .or_else(|| small_datagrams(member.hello.datagram, least))
     }
@@ -530,7 +537,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The report of a transfer that sent nothing.
+    /// The report of a transfer that sent nothing; that of any other begins with it.
     pub fn report(&self) -> SendReport {
         let (refused, refused_more) = self.refusals.report();
         SendReport {

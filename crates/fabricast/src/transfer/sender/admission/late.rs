@@ -10,10 +10,8 @@ use fabricast_proto::ibrmp::Frame;
 
 use super::Admission;
 use super::authentication::Step;
-use super::objections::{
-    LATE, LATE_STREAM, contradiction, small_datagrams, unverified, wrong_family,
-};
-use super::seats::{host, no_seat, seats};
+use super::objections::{LATE, LATE_STREAM, wrong_family};
+use super::seats::host;
 use crate::bootstrap::Event;
 use crate::bootstrap::message::{Start, ToReceiver, ToSender};
 use crate::error::Error;
@@ -59,13 +57,12 @@ fn objection(member: &Member, admission: &Admission<'_>, plan: &Plan) -> Option<
     if let Some(family) = family.filter(|family| *family != its) {
         return Some(wrong_family(its, family));
     }
-    let members = &admission.receivers;
-    let active = members.active().count();
+    let active = admission.receivers.active().count();
     let came = admission.came_late.get(&host_of(member)).copied();
     let window = start.window_bytes();
     let datagram = start.payload_size + plan.overhead;
-    contradiction(member.address, &member.hello, family)
-        .or_else(|| no_seat(member, members, options.per_host, seats()))
+    admission
+        .unfit(member, family, datagram as usize)
         .or_else(|| {
             (active >= options.start.max_receivers)
                 .then(|| "there are as many receivers as the sender admits".into())
@@ -73,8 +70,6 @@ fn objection(member: &Member, admission: &Admission<'_>, plan: &Plan) -> Option<
         .or_else(|| {
             (came.unwrap_or(0) >= PER_HOST).then(|| "too many late receivers of its host".into())
         })
-        .or_else(|| unverified(&member.hello, options.verified_only))
-        .or_else(|| small_datagrams(member.hello.datagram, datagram as usize))
         .or_else(|| {
             (member.hello.window_bytes < window).then(|| {
                 let its = member.hello.window_bytes;
