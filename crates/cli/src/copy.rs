@@ -186,10 +186,10 @@ impl<'a> Copy<'a> {
         (result, hosts)
     }
 
-    /// Tells people at the start from which hosts no receiver is there. `here`: from which one is.
+    /// Tells people at the start from which hosts no receiver is there. `here`: from which one is,
+    /// or was refused, which they know already.
     fn say_absent(&self, out: &mut Output, event: &SendEvent, here: &mut BTreeSet<String>) {
         match event {
-            // Of one that is refused the user knows already, and why.
             SendEvent::Connected { receiver, .. } | SendEvent::Refused { receiver, .. } => {
                 here.insert(receiver.clone());
             }

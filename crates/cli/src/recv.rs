@@ -87,12 +87,11 @@ pub fn run(args: &args::Recv, interrupt: Arc<AtomicBool>) -> u8 {
                 out.say(&format!("{} files and directories deleted", report.deleted));
             }
             let is_sent = |failed: &&ToldPath| !report.changed.contains(failed);
-            let mut unsent = report.failed.iter().filter(is_sent);
-            let first = unsent.next();
-            let such_as = first.map(|first| format!(", such as {}", escaped(&first.path)));
-            let named = u64::from(first.is_some()) + unsent.count() as u64;
-            let count = named.saturating_add(report.failed_unnamed);
+            let unsent: Vec<&ToldPath> = report.failed.iter().filter(is_sent).collect();
+            let count = report.failed_unnamed.saturating_add(unsent.len() as u64);
             if count > 0 {
+                let first = unsent.first();
+                let such_as = first.map(|first| format!(", such as {}", escaped(&first.path)));
                 out.complain(&format!(
                     "{count} of the sender's files and directories are not here as a whole{}",
                     such_as.unwrap_or_default()

@@ -132,8 +132,9 @@ impl Control {
         self.heard.try_recv().ok()
     }
 
-    /// What the sender said before it closed the connection, when it can be told nothing any more:
-    /// the last message that is not about the transfer's data. Waits at most until `deadline`.
+    /// The message by which the sender has ended the transfer for this receiver, if it said one
+    /// before it closed the connection. Whatever comes before is dropped. Waits at most until
+    /// `deadline`.
     pub fn last_words(&self, deadline: Instant) -> Option<ToReceiver> {
         while let Some(heard) = self.hear_until(deadline) {
             match heard {

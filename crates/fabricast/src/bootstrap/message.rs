@@ -80,8 +80,9 @@ fn ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(u32, u32)>, D::Erro
     }
 }
 
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+/// Whether a number is zero, and need not be written.
+pub fn is_zero<N: Default + PartialEq>(number: &N) -> bool {
+    *number == N::default()
 }
 
 fn cleaned(raw: &str) -> String {

@@ -38,17 +38,16 @@ use fabricast_proto::{AddressId, NodeId};
 
 /// The name by which `send` and `recv` call this protocol, among the names of schemes.
 pub const NAME: &str = "ibrmp";
+/// Bytes of a DATA message before the bytes of its file.
+pub const OVERHEAD: u32 = HEADER_LEN as u32;
+/// Credits of each channel, for both directions.
+pub const CREDITS: Credits = Credits::PAPER;
+/// The sender's node number.
+const SENDER: NodeId = NodeId(0);
+/// The number of the multicast address.
+const ADDRESS: AddressId = AddressId(0);
 
 /// Whether a scheme's name means P3's protocol; with modifiers, too, which it does not have.
 pub fn is_meant(scheme: &str) -> bool {
     scheme.split('+').next() == Some(NAME)
 }
-/// Bytes of a DATA message before the bytes of its file.
-pub const OVERHEAD: u32 = HEADER_LEN as u32;
-/// Credits of each channel, for both directions.
-pub const CREDITS: Credits = Credits::PAPER;
-
-/// The sender's node number.
-const SENDER: NodeId = NodeId(0);
-/// The number of the multicast address.
-const ADDRESS: AddressId = AddressId(0);

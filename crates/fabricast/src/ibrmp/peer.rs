@@ -14,7 +14,7 @@ pub struct Peer {
     /// Number of files that were over then.
     pub before: u64,
     /// Bytes of these files that had been multicast.
-    over: u64,
+    bytes_before: u64,
     /// Files that the receiver is to have and has not said to have stored, or not to store.
     pub awaited: BTreeSet<FileId>,
     /// Bytes of open files that it has requested and not been sent.
@@ -26,15 +26,16 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A receiver that has nothing yet, and comes when this number of files are over, of which so
-    /// many bytes have been multicast.
-    pub fn new(id: ReceiverId, node: NodeId, next: FileId, (before, over): (u64, u64)) -> Peer {
+    /// A receiver that has nothing yet. `before`: number of files that are over when it joins, and
+    /// bytes of these that have been multicast.
+    pub fn new(id: ReceiverId, node: NodeId, next: FileId, before: (u64, u64)) -> Peer {
+        let (before, bytes_before) = before;
         Peer {
             id,
             node,
             next,
             before,
-            over,
+            bytes_before,
             awaited: BTreeSet::new(),
             requested: BTreeMap::new(),
             lacks: BTreeSet::new(),
@@ -76,7 +77,7 @@ impl Peer {
 
     /// Bytes of the files that it takes part in, if so many of all files have been `multicast`.
     pub fn offered(&self, multicast: u64) -> u64 {
-        multicast.saturating_sub(self.over)
+        multicast.saturating_sub(self.bytes_before)
     }
 
     /// Bytes that it has of these files, as far as the sender knows.

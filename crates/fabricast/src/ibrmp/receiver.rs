@@ -63,9 +63,9 @@ pub struct ReceiverPlan {
 pub enum FileOutcome {
     /// It is proven, and has its name: its path and its length in bytes.
     Stored(PathBuf, u64),
-    /// It will not be here: its path, if its name is known, and why.
-    Failed(Option<PathBuf>, Error),
-    /// So many files of unknown names will not be here, and why.
+    /// It will not be here: its path, and why.
+    Failed(PathBuf, Error),
+    /// So many files whose names are not known will not be here, and why.
     Unnamed(u64, Error),
 }
 
@@ -430,11 +430,8 @@ impl FileReceiver {
             let why = Error::Refused(over_before("this receiver", over));
             self.outcomes.push(FileOutcome::Unnamed(over, why));
         }
-        let missing: Vec<FileId> = self
-            .offer
-            .up_to(last)
-            .filter(|id| !self.ended.contains(id))
-            .collect();
+        let closed = self.offer.up_to(last);
+        let missing: Vec<FileId> = closed.filter(|id| !self.ended.contains(id)).collect();
         for id in missing {
             let path = names.get(&id.0).map(|name| self.path(name));
             let name = match &path {
@@ -456,7 +453,7 @@ impl FileReceiver {
         if file.map(FileId).is_none_or(is_new) {
             let path = self.path(name);
             let error = unread(&path);
-            self.outcomes.push(FileOutcome::Failed(Some(path), error));
+            self.outcomes.push(FileOutcome::Failed(path, error));
         }
     }
 
@@ -639,7 +636,10 @@ impl FileReceiver {
             code: error.exit_code(),
             reason: error.to_string(),
         };
-        self.outcomes.push(FileOutcome::Failed(path, error));
+        self.outcomes.push(match path {
+            Some(path) => FileOutcome::Failed(path, error),
+            None => FileOutcome::Unnamed(1, error),
+        });
         control.say(&unstored).map_err(lost)
     }
 

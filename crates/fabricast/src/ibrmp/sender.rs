@@ -202,8 +202,8 @@ impl FileSender {
         let joined = self.machine.join();
         let before = joined.next.0 - 1 - joined.open.len() as u64;
         let open = joined.open.iter().filter_map(|file| self.open.get(file));
-        let over = self.multicast - open.map(|file| file.sent).sum::<u64>();
-        let peer = Peer::new(joined.receiver, node, joined.next, (before, over));
+        let bytes = self.multicast - open.map(|file| file.sent).sum::<u64>();
+        let peer = Peer::new(joined.receiver, node, joined.next, (before, bytes));
         self.peers.insert(key, peer);
         self.keys.insert(joined.receiver, key);
         let channel = Channel {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-use crate::bootstrap::message::ReceiverStatistics;
+use crate::bootstrap::message::{ReceiverStatistics, is_zero};
 use crate::error::{Error, exit};
 use crate::ibrmp::Messages;
 use crate::object::manifest::Manifest;
@@ -523,10 +523,6 @@ impl RecvReport {
     pub fn is_whole(&self) -> bool {
         self.failed.is_empty() && self.failed_unnamed == 0
     }
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Result of a receiver.

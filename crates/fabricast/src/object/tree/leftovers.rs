@@ -53,7 +53,7 @@ fn ids(listed: &[OsString]) -> impl Iterator<Item = &str> {
 
 /// Removes the partial files and the staged directories of the journal `id`, those of this user.
 /// `listed`: the names in the directory `root`. `top`: as in [`remove_partials`].
-pub(super) fn remove_unfinished(
+fn remove_unfinished(
     (id, set): (&str, &Manifest),
     (root, listed): (&OwnedFd, &[OsString]),
     top: Option<&OsStr>,
@@ -68,6 +68,13 @@ pub(super) fn remove_unfinished(
         }
     }
     result
+}
+
+/// Removes the partial files and the staged directories of this receiver's own journal, as far as
+/// that can be done. `top`: as in [`remove_partials`].
+pub(super) fn remove_own(root: &OwnedFd, journal: (&str, &Manifest), top: Option<&OsStr>) {
+    let listed = names(root).unwrap_or_default();
+    let _ = remove_unfinished(journal, (root, &listed), top);
 }
 
 /// Removes what [`remove_unfinished`] does of a journal whose receiver runs no more, and then the

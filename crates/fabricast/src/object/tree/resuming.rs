@@ -16,10 +16,9 @@ use rustix::io::Errno;
 
 use super::journal::{Journal, Record, is_own, journal_id, partial_name};
 use super::kept::{Kept, is_hole};
-use super::leftovers::remove_unfinished;
+use super::leftovers::remove_own;
 use super::partial::Partial;
 use super::ranges::Ranges;
-use super::surplus::names;
 use super::{Tree, absurd, beneath, disk};
 use crate::error::Error;
 use crate::object::manifest::{Kind, Manifest};
@@ -99,8 +98,7 @@ impl Tree {
         if next.is_none() && self.may_compare() {
             let (mut set, top) = (Manifest::default(), self.destination.name.as_deref());
             pages.iter().try_for_each(|page| set.add_page(page))?;
-            let listed = names(&self.root).unwrap_or_default();
-            let _ = remove_unfinished((journal.id(), &set), (&self.root, &listed), top);
+            remove_own(&self.root, (journal.id(), &set), top);
             let _ = journal.clear();
             return Ok(None);
         }
@@ -374,9 +372,7 @@ impl Tree {
         if let Some(journal) = self.journal.take() {
             // Of an earlier run there may be some that this one has not opened.
             let top = self.destination.name.as_deref();
-            let listed = names(&self.root).unwrap_or_default();
-            let set = (journal.id(), &*self.manifest);
-            let _ = remove_unfinished(set, (&self.root, &listed), top);
+            remove_own(&self.root, (journal.id(), &*self.manifest), top);
             // It tells what this run has put there, which a later set may replace.
             if self.destination.received.is_none() || !journal.has_packs() {
                 journal.remove();

@@ -143,8 +143,9 @@ struct Session<'a> {
     last: Option<Last>,
     /// Files that were stored, and their bytes.
     stored: (u64, u64),
-    /// The files that are not here, and the number of those whose names are not known.
+    /// The files that are not here, by their paths.
     failed: Vec<PathBuf>,
+    /// Number of further files that are not here, whose names are not known.
     unnamed: u64,
     /// Why the first of them is not here.
     first_error: Option<Error>,
@@ -300,22 +301,22 @@ impl Session<'_> {
                     (self.tell)(RecvEvent::FileStored { path, len });
                 }
                 FileOutcome::Failed(path, error) => {
-                    let reason = error.to_string();
-                    match &path {
-                        Some(path) => self.failed.push(path.clone()),
-                        None => self.unnamed += 1,
-                    }
-                    (self.tell)(RecvEvent::FileFailed { path, reason });
-                    self.first_error.get_or_insert(error);
+                    self.failed.push(path.clone());
+                    self.fails(Some(path), error);
                 }
                 FileOutcome::Unnamed(count, error) => {
-                    let (path, reason) = (None, error.to_string());
                     self.unnamed = self.unnamed.saturating_add(count);
-                    (self.tell)(RecvEvent::FileFailed { path, reason });
-                    self.first_error.get_or_insert(error);
+                    self.fails(None, error);
                 }
             }
         }
+    }
+
+    /// Tells the user why a file, or some whose names are not known, will not be here.
+    fn fails(&mut self, path: Option<PathBuf>, error: Error) {
+        let reason = error.to_string();
+        (self.tell)(RecvEvent::FileFailed { path, reason });
+        self.first_error.get_or_insert(error);
     }
 
     /// Says that the receiver has finished, once the sender has no more files and it is known what

@@ -185,8 +185,7 @@ impl SenderSession<'_> {
         // What a member has not compared, or has missed, says nothing of how fast it is.
         let sent = self.announced.bytes();
         let placed = |member: &Member| sent.saturating_sub(member.due);
-        let members = self.admission.receivers.iter();
-        let fastest = members.filter(|m| m.in_group()).map(placed).max();
+        let fastest = self.admission.receivers.in_group().map(placed).max();
         for at in 0..self.admission.receivers.len() {
             let member = &self.admission.receivers[at];
             let is_behind = member.in_group()

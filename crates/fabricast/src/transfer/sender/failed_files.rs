@@ -58,9 +58,9 @@ impl FailedFiles {
         &self.for_all
     }
 
-    /// The files that a receiver does not get which misses `unavailable` beside those that no
-    /// receiver gets.
-    pub fn and(&self, unavailable: &BTreeSet<u32>) -> BTreeSet<u32> {
+    /// The files that one receiver does not get: those that no receiver gets, and `unavailable`,
+    /// which this one has missed.
+    pub fn with(&self, unavailable: &BTreeSet<u32>) -> BTreeSet<u32> {
         unavailable | &self.for_all
     }
 
@@ -71,14 +71,14 @@ impl FailedFiles {
     }
 
     /// Bytes of the files that all receivers can get; `None`: a stream that has not ended.
-    pub fn len_without(&self) -> Option<u64> {
+    pub fn len_for_all(&self) -> Option<u64> {
         self.set.len_without(&self.for_all)
     }
 
     /// What changed in the other files since they were listed, if anything did.
     pub fn changed(&self) -> Option<String> {
         let for_some: BTreeSet<u32> = self.for_some.keys().copied().collect();
-        self.set.changed(&self.and(&for_some))
+        self.set.changed(&self.with(&for_some))
     }
 
     /// All failures, for the report.

@@ -352,7 +352,7 @@ impl<'a> IbrmpSender<'a> {
         if state == State::Verified {
             self.last = seconds;
         }
-        let sent = self.failed.len_without();
+        let sent = self.failed.len_for_all();
         let member = &mut self.admission.receivers[at];
         member.placed = match state {
             // Of a file that failed a part has been offered.

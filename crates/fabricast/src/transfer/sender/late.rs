@@ -221,7 +221,7 @@ impl SenderSession<'_> {
     fn give_up_those_without_a_file(&mut self) {
         for at in 0..self.admission.receivers.len() {
             let lacks = &self.admission.receivers[at].missed.unavailable;
-            if !lacks.is_empty() && self.set.is_lost(&self.failed.and(lacks)) {
+            if !lacks.is_empty() && self.set.is_lost(&self.failed.with(lacks)) {
                 let reason = "what it has missed cannot be sent any more: it has changed";
                 self.fail(at, State::Failed, exit::SOURCE_CHANGED, reason.into());
             }

@@ -94,6 +94,7 @@ pub struct SenderSession<'a> {
     pub(super) offers: Offers,
     /// Hashes the hashes of all packs.
     pub(super) hasher: blake3::Hasher,
+    /// Files that cannot be sent.
     pub(super) failed: FailedFiles,
     /// What the sender checks a receiver's proof with that it has the files.
     pub(super) secret: Option<Secret>,
@@ -295,10 +296,8 @@ impl<'a> SenderSession<'a> {
         let nodes: Vec<NodeId> = self.admission.receivers.iter().map(|m| m.node).collect();
         nodes.into_iter().for_each(|node| self.may_outpace(node));
         let reached = |path_state| {
-            let members = self.admission.receivers.iter();
-            members
-                .filter(|m| m.active() && m.path_state == path_state)
-                .count()
+            let active = self.admission.receivers.active();
+            active.filter(|m| m.path_state == path_state).count()
         };
         (self.tell)(SendEvent::Streaming {
             multicast: reached(PathState::Multicast),
@@ -464,7 +463,7 @@ impl<'a> SenderSession<'a> {
             }
             false => self
                 .set
-                .secret(&self.failed.and(lacks))
+                .secret(&self.failed.with(lacks))
                 .proof(member.node.0),
         }
     }
@@ -508,7 +507,7 @@ impl<'a> SenderSession<'a> {
         let member = &mut self.admission.receivers[at];
         if state.is_complete() {
             self.last = seconds;
-            let sent = self.failed.len_without();
+            let sent = self.failed.len_for_all();
             member.placed = sent.unwrap_or(member.placed);
         }
         self.offers.remove(member.peer);

@@ -4,24 +4,28 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::bootstrap::pending_max;
 use crate::setting::PER_HOST;
-use crate::transfer::sender::receiver_table::Member;
+use crate::transfer::sender::receiver_table::{Member, ReceiverTable};
 
 /// File descriptors that receivers must leave to the rest of the transfer.
 const RESERVE: u64 = 64;
 
-/// Why there is no seat for this receiver beside these members, if there is none. `per_host`: seats
-/// of one host. `seats`: seats in all.
-pub fn no_seat(new: &Member, members: &[Member], per_host: usize, seats: usize) -> Option<String> {
+/// Why there is no seat for this receiver beside those that are there, if there is none.
+/// `per_host`: seats of one host. `seats`: seats in all.
+pub fn no_seat(
+    new: &Member,
+    receivers: &ReceiverTable,
+    per_host: usize,
+    seats: usize,
+) -> Option<String> {
     // The scope of an IPv6 address is this host's number of a link, which datagrams do not carry.
     let place = |m: &Member| m.datagrams().for_others();
-    let mut active = members.iter().filter(|m| m.active());
-    if active.any(|m| place(m) == place(new)) {
+    if receivers.active().any(|m| place(m) == place(new)) {
         return Some("another receiver has its address and port for datagrams already".into());
     }
     let address = new.address;
     let host = host(address.ip(), new.local.ip());
-    let here = |m: &&Member| m.active() && self::host(m.address.ip(), m.local.ip()) == host;
-    if members.iter().filter(here).count() >= per_host {
+    let here = |m: &&Member| self::host(m.address.ip(), m.local.ip()) == host;
+    if receivers.active().filter(here).count() >= per_host {
         let what = match host {
             IpAddr::V6(_) if host != address.ip() => format!("{host}/64"),
             _ => host.to_string(),
@@ -35,7 +39,7 @@ pub fn no_seat(new: &Member, members: &[Member], per_host: usize, seats: usize) 
              {PER_HOST})"
         ));
     }
-    if members.iter().filter(|m| m.active()).count() >= seats {
+    if receivers.active().count() >= seats {
         return Some(format!(
             "the sender has file descriptors for {seats} receivers: raise its limit (ulimit -n)"
         ));
