@@ -1,12 +1,12 @@
 //! `fabricast copy` to hosts that are network namespaces, by a launcher of the testbed. Needs root.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use crate::common::FABRICAST;
 use crate::common::hosts::{Hosts, host};
 use crate::common::{Run, same};
+use crate::in_memory::InMemory;
 use crate::net::Cluster;
 use rustix::process::Signal;
 use serde_json::json;
@@ -36,24 +36,6 @@ fn copy(cluster: &Cluster, hosts: &Hosts, source: &Path, to: &str, args: &[&str]
     Run::spawn(command)
 }
 
-/// A small file system in a folder, until dropped.
-struct Small(PathBuf);
-
-impl Small {
-    fn at(path: PathBuf) -> Small {
-        let mount = ["-t", "tmpfs", "-o", "size=2m", "none"];
-        let mounted = Command::new("mount").args(mount).arg(&path).status();
-        assert!(mounted.unwrap().success());
-        Small(path)
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn eight_hosts_get_a_tree_and_bad_ones_are_told() {
     let Some((cluster, hosts)) = up(&["h99"]) else {
@@ -81,7 +63,7 @@ fn eight_hosts_get_a_tree_and_bad_ones_are_told() {
     }
 
     // One host does not exist, one has no space, one cannot reach the sender.
-    let full = Small::at(hosts.dir.path("h3"));
+    let full = InMemory::at(hosts.dir.path("h3"), "2m");
     cluster.run(&["link", "h5", "down"]);
     let patience = ["--start-timeout", "8s", "--min-receivers", "6"];
     let to = "h[2-9],h99:again";

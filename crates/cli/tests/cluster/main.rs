@@ -7,6 +7,7 @@ mod common;
 mod again;
 mod copy;
 mod feed;
+mod in_memory;
 mod losses;
 mod net;
 mod restart;

@@ -25,7 +25,7 @@ const FIRST: usize = 1 << 20;
 /// The limit for packs of small files is such that so many make up the set, and at least
 /// [`PIECE_MAX`]. A receiver that is killed, and comes back, gets some of them in vain: those that
 /// it had in part or not stored yet, and that which was under way.
-const PACKS_MIN: u64 = 64;
+const PACKS_MIN: u64 = 128;
 /// Bytes of memory that is kept for further packs, at most.
 const SPARE_MAX: usize = 48 << 20;
 
