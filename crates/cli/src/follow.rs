@@ -169,7 +169,8 @@ impl Following {
     fn follow_all(&mut self, record: &mut Option<Open>, out: &mut Output) -> Result<(), Error> {
         let mut pause = PAUSE.0;
         loop {
-            let error = match Follower::connect(&self.from, &self.name, &self.waker) {
+            let is_over = || self.is_interrupted();
+            let error = match Follower::connect(&self.from, &self.name, &self.waker, &is_over) {
                 Ok(mut feed) => {
                     pause = PAUSE.0;
                     self.has_followed = true;

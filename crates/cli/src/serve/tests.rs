@@ -44,7 +44,8 @@ impl<'a> World<'a> {
         };
         for _ in 0..followers {
             let from = world.feed.server.address().to_string();
-            let connect = move || Follower::connect(&from, "f", &Waker::new().unwrap()).unwrap();
+            let connect =
+                move || Follower::connect(&from, "f", &Waker::new().unwrap(), &|| false).unwrap();
             let thread = thread::spawn(connect);
             while !thread.is_finished() {
                 world.turn();

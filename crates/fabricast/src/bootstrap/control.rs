@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fabricast_proto::ibrmp::Frame;
-use socket2::{Domain, Protocol, Socket, Type};
 
+use super::connecting::{connect_within, socket_for};
 use super::frame::{self, Kind};
 use super::message::{ToReceiver, ToSender};
 use super::{UNREACHABLE, plain, tune};
@@ -44,15 +44,22 @@ pub struct Control {
 }
 
 /// Connects to the first of `addresses` that answers. Tries each address once, without pauses, and
-/// not beyond `deadline`.
-pub fn connect(addresses: &[SocketAddr], deadline: Instant, waker: Waker) -> io::Result<Control> {
+/// not beyond `deadline`, nor once `is_over` says that nobody wants it.
+pub fn connect(
+    addresses: &[SocketAddr],
+    deadline: Instant,
+    is_over: &dyn Fn() -> bool,
+    waker: Waker,
+) -> io::Result<Control> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in addresses {
+    for &address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if left.is_zero() || is_over() {
             break;
         }
-        match TcpStream::connect_timeout(address, ATTEMPT.min(left)) {
+        let tried = socket_for(address)
+            .and_then(|socket| connect_within(socket, address, ATTEMPT.min(left), is_over));
+        match tried {
             Ok(stream) => return Control::new(stream, waker),
             Err(e) => last = e,
         }
@@ -62,16 +69,20 @@ pub fn connect(addresses: &[SocketAddr], deadline: Instant, waker: Waker) -> io:
 
 /// Connects to a sender that was found by an announcement. Anybody may announce anybody's address.
 /// So an address that does not answer gets one packet, and that packet does not leave the link.
-pub fn connect_found(address: SocketAddr, deadline: Instant, waker: Waker) -> io::Result<Control> {
+pub fn connect_found(
+    address: SocketAddr,
+    deadline: Instant,
+    is_over: &dyn Fn() -> bool,
+    waker: Waker,
+) -> io::Result<Control> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    let domain = Domain::for_address(address);
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    let socket = socket_for(address)?;
     stay_on_link(socket.as_fd())?;
-    socket.connect_timeout(&address.into(), ONE_SYN.min(left))?;
-    Control::new(socket.into(), waker)
+    let stream = connect_within(socket, address, ONE_SYN.min(left), is_over)?;
+    Control::new(stream, waker)
 }
 
 impl Control {

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, Protocol, Socket, Type};
-
+use super::connecting::{connect_within, socket_for};
 use super::frame::{self, Kind, Longest};
 use super::message::{Need, ToReceiver, ToSender};
 use super::psk::Ticket;
@@ -110,12 +109,10 @@ impl Fetcher {
 }
 
 /// Connects with a small window.
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let domain = Domain::for_address(address);
-    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+fn connect(address: SocketAddr, is_over: &dyn Fn() -> bool) -> io::Result<TcpStream> {
+    let socket = socket_for(address)?;
     socket.set_recv_buffer_size(WINDOW)?;
-    socket.connect_timeout(&address.into(), CONNECT)?;
-    Ok(socket.into())
+    connect_within(socket, address, CONNECT, is_over)
 }
 
 /// The connection, as its thread has it.
@@ -132,7 +129,7 @@ impl<'a> Line<'a> {
         throttle: &'a Throttle,
         is_over: &'a dyn Fn() -> bool,
     ) -> Result<Line<'a>, String> {
-        let connected = connect(address).and_then(|stream| {
+        let connected = connect(address, is_over).and_then(|stream| {
             tune(&stream, UNREACHABLE)?;
             stream.set_read_timeout(Some(PAUSE))?;
             stream.set_write_timeout(Some(ANSWER))?;

@@ -24,6 +24,7 @@
 mod acceptor;
 pub mod announce;
 mod blocks;
+mod connecting;
 mod control;
 mod cpus;
 mod event;
@@ -43,6 +44,7 @@ mod workers;
 pub use acceptor::pending_max;
 pub(crate) use acceptor::{Acceptor, Incoming, Pending, set_up};
 pub use blocks::{Blocks, Payload};
+pub(crate) use connecting::{connect_within, socket_for};
 pub use control::{Control, Heard, connect, connect_found};
 pub use cpus::Cpus;
 pub use event::{Event, PeerKey};

@@ -1,7 +1,7 @@
 //! A follower's end of its connection to the feed.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,13 +11,15 @@ use super::line::{Line, framed};
 use super::message::{Publication, RUNS_MAX, ToFeed, ToFollower};
 use crate::bootstrap::frame::{self, TO_RECEIVER};
 use crate::bootstrap::message::VERSION;
-use crate::bootstrap::set_up;
+use crate::bootstrap::{connect_within, set_up, socket_for};
 use crate::error::Error;
 use crate::transfer::resolve;
 use crate::waker::Waker;
 
 /// The longest time for one attempt to connect, and for the feed's first answer.
 const ATTEMPT: Duration = Duration::from_secs(3);
+/// How often a caller that waits for that answer is asked whether it still wants it.
+const TICK: Duration = Duration::from_millis(100);
 
 /// What a follower hears.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,19 +56,30 @@ pub struct Follower {
 
 impl Follower {
     /// Connects to the feed at `from`, a host with or without a port. `name` is the follower's name
-    /// in the feed's messages. [`Follower::hear`] ends when `waker` is rung.
+    /// in the feed's messages. [`Follower::hear`] ends when `waker` is rung. This function asks
+    /// `is_over` every 100 ms or more often whether the caller wants no connection any more.
     ///
     /// # Errors
-    /// [`Error::Usage`] if `from` makes no sense or the feed's name cannot be used here,
-    /// [`Error::Refused`] if the feed does not serve this follower, [`Error::PeerLost`] if there is
-    /// no feed now. The last two may be otherwise later.
-    pub fn connect(from: &str, name: &str, waker: &Waker) -> Result<Follower, Error> {
+    /// [`Error::Interrupted`] if `is_over` has become true, [`Error::Usage`] if `from` makes no
+    /// sense or the feed's name cannot be used here, [`Error::Refused`] if the feed does not serve
+    /// this follower, [`Error::PeerLost`] if there is no feed now. The last two may be otherwise
+    /// later.
+    pub fn connect(
+        from: &str,
+        name: &str,
+        waker: &Waker,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Follower, Error> {
         let mut last = Error::PeerLost(format!("{from} has no address"));
         for address in resolve(from)? {
-            let connected = TcpStream::connect_timeout(&address, ATTEMPT);
+            let connected = socket_for(address)
+                .and_then(|socket| connect_within(socket, address, ATTEMPT, is_over));
+            if is_over() {
+                return Err(Error::Interrupted);
+            }
             match connected.and_then(|stream| set_up(&stream).map(|()| stream)) {
                 Ok(stream) => {
-                    return Follower::greet(Line::new(stream, TO_RECEIVER), name, waker);
+                    return Follower::greet(Line::new(stream, TO_RECEIVER), name, waker, is_over);
                 }
                 Err(e) => last = Error::PeerLost(format!("cannot connect to {address}: {e}")),
             }
@@ -74,7 +87,12 @@ impl Follower {
         Err(last)
     }
 
-    fn greet(line: Line, name: &str, waker: &Waker) -> Result<Follower, Error> {
+    fn greet(
+        line: Line,
+        name: &str,
+        waker: &Waker,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Follower, Error> {
         let peer = line.peer();
         let mut follower = Follower {
             peer: peer.map_err(|e| Error::PeerLost(format!("the feed is gone: {e}")))?,
@@ -92,7 +110,11 @@ impl Follower {
         })?;
         let until = Instant::now() + ATTEMPT;
         while Instant::now() < until {
-            let answer = follower.next(until.saturating_duration_since(Instant::now()));
+            if is_over() {
+                return Err(Error::Interrupted);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let answer = follower.next(left.min(TICK));
             let answer = answer.map_err(|error| match error {
                 Error::PeerLost(why) => Error::PeerLost(format!(
                     "{why}, before it has answered: is there a feed at {}, of this version?",

@@ -128,7 +128,17 @@ fn hear(follower: &mut Follower) -> Heard {
 }
 
 fn connect(from: &str) -> Result<Follower, Error> {
-    Follower::connect(from, "f", &Waker::new().unwrap())
+    Follower::connect(from, "f", &Waker::new().unwrap(), &|| false)
+}
+
+#[test]
+fn a_follower_that_is_interrupted_does_not_wait_for_a_feed_that_is_silent() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let from = silent.local_addr().unwrap().to_string();
+    let asked = std::cell::Cell::new(0);
+    let is_over = || asked.replace(asked.get() + 1) == 3;
+    let followed = Follower::connect(&from, "f", &Waker::new().unwrap(), &is_over);
+    assert!(matches!(followed.err(), Some(Error::Interrupted)));
 }
 
 /// A follower learns the catalogue, and each later one, and is told of a publication.

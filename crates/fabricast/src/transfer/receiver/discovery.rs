@@ -114,6 +114,7 @@ impl<'a> Discovery<'a> {
         waker: &Waker,
         tell: &mut dyn FnMut(RecvEvent),
     ) -> Result<(Control, Option<Offer>), Error> {
+        let is_over = || check(&self.options.interrupt).is_err();
         loop {
             check(&self.options.interrupt)?;
             if Instant::now() >= self.deadline {
@@ -123,7 +124,8 @@ impl<'a> Discovery<'a> {
             let (tried, offer) = match (&self.options.from, &mut self.ear) {
                 (Some(from), _) => {
                     let addresses = resolve(from)?;
-                    let tried = bootstrap::connect(&addresses, self.deadline, waker.clone());
+                    let tried =
+                        bootstrap::connect(&addresses, self.deadline, &is_over, waker.clone());
                     let is_refused = |e: &io::Error| e.kind() == io::ErrorKind::ConnectionRefused;
                     if self.options.is_there && tried.as_ref().is_err_and(is_refused) {
                         let text = format!("{from} does not listen any more: it has ended");
@@ -148,7 +150,8 @@ impl<'a> Discovery<'a> {
                         Hears::Unsure => continue,
                     };
                     let address = offer.address;
-                    let tried = bootstrap::connect_found(address, self.deadline, waker.clone());
+                    let tried =
+                        bootstrap::connect_found(address, self.deadline, &is_over, waker.clone());
                     (tried.map_err(|e| why(&[address], &e)), Some(offer))
                 }
                 (None, None) => unreachable!("without a name we listen"),
