@@ -618,3 +618,29 @@ fn a_right_proof_counts_although_the_file_is_closed() {
         send.end().expect(code);
     }
 }
+
+/// Of more files than the sender names, those that it could not read to their end count once.
+#[test]
+fn many_files_that_cannot_be_read_count_once() {
+    let dir = Scratch::new();
+    let names: Vec<String> = (0..150).map(|n| format!("f{n}")).collect();
+    let files: Vec<_> = names.iter().map(|name| dir.file(name, 100_000)).collect();
+    let others = files[1..].iter().map(|file| file.to_str().unwrap());
+    let all_at_once = ["--files-at-once", "200", "--rate", "3MB/s"];
+    let args: Vec<&str> = others.chain(all_at_once).collect();
+    let (mut send, from) = start(&files[0], "1", &args);
+    let recv = into(&dir, "to", &from, &[]);
+    send.until_share_of("fastest", 20);
+    for file in &files[1..] {
+        std::fs::write(file, "changed").unwrap();
+    }
+    let done = recv.end().expect(10);
+    send.end().expect(10);
+    let done = done.one("done");
+    let named = done["failed"].as_array().unwrap().len() as u64;
+    assert_eq!(
+        named + done["failed_unnamed"].as_u64().unwrap(),
+        149,
+        "{named} by name"
+    );
+}

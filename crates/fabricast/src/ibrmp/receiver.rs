@@ -409,8 +409,8 @@ impl FileReceiver {
     }
 
     /// Counts the files up to `last` that are not here as failed: the sender has closed them.
-    /// `unread`: number of further files that the sender could not read, some of which may be
-    /// among them. `names`: what the sender has said of the files that are closed.
+    /// `unread`: number of further files that the sender could not read, and has not opened.
+    /// `names`: what the sender has said of the files that are closed.
     ///
     /// # Errors
     /// The connection is lost.

@@ -292,7 +292,9 @@ impl FileSender {
         };
         // Files that failed before the receiver came are none of those that it takes part in.
         let unread = self.unread.iter().filter(|unread| unread.next >= peer.next);
-        let count = unread.clone().count();
+        // Of those that it is not told, it knows what was opened: that is closed.
+        let more = unread.clone().skip(Last::NAMES_MAX);
+        let failed_more = more.filter(|unread| unread.file.is_none()).count() as u64;
         let failed = unread.map(|unread| Lacking {
             file: unread.file.map(|file| file.0),
             name: name(unread.entry),
@@ -304,7 +306,7 @@ impl FileSender {
         Last {
             file: self.machine.next_file().0 - 1,
             failed: failed.take(Last::NAMES_MAX).collect(),
-            failed_more: count.saturating_sub(Last::NAMES_MAX) as u64,
+            failed_more,
             lacking: lacking.take(Last::NAMES_MAX).collect(),
         }
     }

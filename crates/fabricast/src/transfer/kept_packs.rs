@@ -18,7 +18,7 @@ const UNBROADCAST_MAX: u32 = 63;
 #[derive(Default)]
 pub struct Unbroadcast {
     in_a_row: u32,
-    /// Whether there was any.
+    /// Whether there was any, or one that was broadcast when nobody was in the group.
     pub any: bool,
     /// The last one that was broadcast all the same.
     pub declined: Option<OpId>,

@@ -60,7 +60,8 @@ pub struct Last {
     /// Files that the sender could not read as they were. Nobody gets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Lacking>,
-    /// Number of such files that `failed` does not name.
+    /// Number of such files that `failed` does not name and that were never opened. Of those that
+    /// were, the receiver knows by their numbers.
     #[serde(default)]
     pub failed_more: u64,
     /// Files that were closed before this receiver had them, as far as the sender knows. The

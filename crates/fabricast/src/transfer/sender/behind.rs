@@ -285,7 +285,8 @@ impl SenderSession<'_> {
         }
     }
 
-    /// Whether packs were not broadcast, since members may have them or keep them.
+    /// Whether packs were not broadcast, since members may have them or keep them, or there were no
+    /// members.
     fn has_spared(&self) -> bool {
         self.has_compared() || self.unbroadcast.any
     }

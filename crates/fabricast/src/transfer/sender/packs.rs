@@ -81,6 +81,7 @@ impl SenderSession<'_> {
         let (number, record) = self.number(&pack);
         let is_kept = self.is_kept(&pack, &record);
         let kept = self.unbroadcast.takes(is_kept);
+        self.unbroadcast.any |= self.admission.receivers.in_group().next().is_none();
         let announced = ToReceiver::Pack(Announced {
             kept,
             ..Announced::new(&record, None)
