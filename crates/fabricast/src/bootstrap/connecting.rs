@@ -20,6 +20,18 @@ pub fn socket_for(address: SocketAddr) -> io::Result<Socket> {
     Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
 }
 
+/// Connects to this address as [`connect_within`] does, by a socket of its own.
+///
+/// # Errors
+/// Those of [`socket_for`] and [`connect_within`].
+pub fn connect_to(
+    address: SocketAddr,
+    limit: Duration,
+    is_over: &dyn Fn() -> bool,
+) -> io::Result<TcpStream> {
+    connect_within(socket_for(address)?, address, limit, is_over)
+}
+
 /// Connects the socket to this address. The stream that it returns blocks.
 ///
 /// # Errors
@@ -76,14 +88,6 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn connect(
-        address: SocketAddr,
-        limit: Duration,
-        is_over: &dyn Fn() -> bool,
-    ) -> io::Result<TcpStream> {
-        connect_within(socket_for(address).unwrap(), address, limit, is_over)
-    }
-
     /// An address that answers no further connection, as long as the sockets are there.
     fn silent() -> (SocketAddr, Socket, Vec<Socket>) {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -105,11 +109,11 @@ mod tests {
     fn an_attempt_without_an_answer_ends_when_nobody_wants_it() {
         let (address, _listener, _pending) = silent();
         let asked = AtomicU32::new(0);
-        let error = connect(address, HOUR, &|| {
+        let error = connect_to(address, HOUR, &|| {
             asked.fetch_add(1, Ordering::Relaxed) == 2
         });
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::Interrupted);
-        let error = connect(address, TICK * 2, &|| false).unwrap_err();
+        let error = connect_to(address, TICK * 2, &|| false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
@@ -117,7 +121,7 @@ mod tests {
     fn what_answers_is_connected_or_refuses() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut stream = connect(address, HOUR, &|| false).unwrap();
+        let mut stream = connect_to(address, HOUR, &|| false).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         let late = std::thread::spawn(move || {
             std::thread::sleep(TICK);
@@ -126,7 +130,7 @@ mod tests {
         });
         stream.read_exact(&mut [0]).expect("it blocks");
         drop((listener, late.join().unwrap()));
-        let error = connect(address, HOUR, &|| false).unwrap_err();
+        let error = connect_to(address, HOUR, &|| false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

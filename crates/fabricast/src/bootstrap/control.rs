@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fabricast_proto::ibrmp::Frame;
 
-use super::connecting::{connect_within, socket_for};
+use super::connecting::{connect_to, connect_within, socket_for};
 use super::frame::{self, Kind};
 use super::message::{ToReceiver, ToSender};
 use super::{UNREACHABLE, plain, tune};
@@ -57,9 +57,7 @@ pub fn connect(
         if left.is_zero() || is_over() {
             break;
         }
-        let tried = socket_for(address)
-            .and_then(|socket| connect_within(socket, address, ATTEMPT.min(left), is_over));
-        match tried {
+        match connect_to(address, ATTEMPT.min(left), is_over) {
             Ok(stream) => return Control::new(stream, waker),
             Err(e) => last = e,
         }

@@ -44,7 +44,7 @@ mod workers;
 pub use acceptor::pending_max;
 pub(crate) use acceptor::{Acceptor, Incoming, Pending, set_up};
 pub use blocks::{Blocks, Payload};
-pub(crate) use connecting::{connect_within, socket_for};
+pub(crate) use connecting::connect_to;
 pub use control::{Control, Heard, connect, connect_found};
 pub use cpus::Cpus;
 pub use event::{Event, PeerKey};

@@ -11,7 +11,7 @@ use super::line::{Line, framed};
 use super::message::{Publication, RUNS_MAX, ToFeed, ToFollower};
 use crate::bootstrap::frame::{self, TO_RECEIVER};
 use crate::bootstrap::message::VERSION;
-use crate::bootstrap::{connect_within, set_up, socket_for};
+use crate::bootstrap::{connect_to, set_up};
 use crate::error::Error;
 use crate::transfer::resolve;
 use crate::waker::Waker;
@@ -72,8 +72,7 @@ impl Follower {
     ) -> Result<Follower, Error> {
         let mut last = Error::PeerLost(format!("{from} has no address"));
         for address in resolve(from)? {
-            let connected = socket_for(address)
-                .and_then(|socket| connect_within(socket, address, ATTEMPT, is_over));
+            let connected = connect_to(address, ATTEMPT, is_over);
             if is_over() {
                 return Err(Error::Interrupted);
             }

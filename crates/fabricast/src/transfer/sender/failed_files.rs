@@ -58,8 +58,8 @@ impl FailedFiles {
         &self.for_all
     }
 
-    /// The files that one receiver does not get: those that no receiver gets, and `unavailable`,
-    /// which this one has missed.
+    /// The files that one receiver does not get. It has missed `unavailable`, and no receiver gets
+    /// the others.
     pub fn with(&self, unavailable: &BTreeSet<u32>) -> BTreeSet<u32> {
         unavailable | &self.for_all
     }
