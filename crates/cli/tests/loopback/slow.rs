@@ -152,6 +152,31 @@ fn one_that_stands_still_makes_nobody_unreachable() {
     assert!(others.is_empty(), "{others:?}");
 }
 
+/// While the sender's process is stopped it hears nobody, so that time is nobody's fault. The
+/// receiver that stores goes on a moment later, or it could be heard in time.
+#[test]
+fn a_stop_of_the_sender_drops_nobody_that_stores() {
+    let dir = Scratch::new();
+    let flush = Flush::new(&dir);
+    let source = dir.file("source", 1_000_000);
+    let fixed = ["--no-announce", "--min-receivers", "2"];
+    let rule = ["--slow", "drop", "--patience", "1s"];
+    let (send, address) = sender(&source, &[&fixed[..], &rule].concat());
+    let flushes = flush.held(&Loopback, &address, "flushes", &dir.path("copy-0"));
+    let good = receiver(&address, "good", &dir.path("copy-1"), &[]);
+    good.end().expect(0);
+    let held = flush.reached();
+    flushes.signal(Signal::STOP);
+    send.signal(Signal::STOP);
+    thread::sleep(Duration::from_secs(5));
+    send.signal(Signal::CONT);
+    thread::sleep(Duration::from_millis(300));
+    flushes.signal(Signal::CONT);
+    drop(held);
+    flushes.end().expect(0);
+    send.end().expect(0);
+}
+
 /// A sender by the rule `demote` with two receivers, and a third one, which is slow.
 fn demoting(dir: &Scratch, patience: &str, args: &[&str]) -> (Run, Run, [Run; 2]) {
     demoting_of(("30MB/s", 60_000_000), dir, patience, args)

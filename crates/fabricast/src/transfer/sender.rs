@@ -5,6 +5,7 @@ mod announced;
 mod balance;
 mod behind;
 mod catch_up;
+mod clock;
 mod comparing;
 mod failed_files;
 mod ibrmp;

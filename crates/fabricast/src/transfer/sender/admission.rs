@@ -29,6 +29,7 @@ use self::listening::announce;
 use self::objections::{contradiction, small_datagrams, unverified, wrong_family};
 use self::refusals::Refusals;
 use self::seats::{no_seat, seats};
+use super::clock::SenderClock;
 use super::receiver_table::{Member, ReceiverTable, Stage};
 use crate::bootstrap::announce::{Announcement, Announcer};
 use crate::bootstrap::message::{ToReceiver, ToSender, VERSION, Welcome};
@@ -58,6 +59,8 @@ const PREPARING: usize = 1024;
 pub struct Admission<'a> {
     /// The connections.
     pub rendezvous: Rendezvous,
+    /// By what time the sender judges its receivers.
+    pub(super) clock: SenderClock,
     /// The receivers that are there, and since the start those that were there.
     pub receivers: ReceiverTable,
     /// Receivers that were not prepared at the start. They come late.
@@ -146,6 +149,7 @@ impl<'a> Admission<'a> {
         }
         Ok(Admission {
             rendezvous,
+            clock: SenderClock::new(),
             receivers: ReceiverTable::default(),
             unprepared: Vec::new(),
             came_late: BTreeMap::new(),
@@ -167,11 +171,11 @@ impl<'a> Admission<'a> {
 
     /// Admits receivers until the start rule says to start or to give up.
     pub fn gather(&mut self, tell: &mut dyn FnMut(SendEvent)) -> Result<(), Error> {
-        let began = Instant::now();
+        let began = self.clock.now();
         let mut first = None;
         loop {
             check(&self.options.interrupt)?;
-            let now = Instant::now();
+            let now = self.clock.now();
             self.expire(now, tell);
             let present = self.present();
             if present == 0 {
@@ -195,7 +199,7 @@ impl<'a> Admission<'a> {
                 Verdict::GiveUp => return Err(self.too_few()),
                 Verdict::Wait => {}
             }
-            if let Some(event) = self.rendezvous.event_until(now + TICK) {
+            if let Some(event) = self.rendezvous.event_until(Instant::now() + TICK) {
                 self.take(event, tell)?;
             }
         }
@@ -252,7 +256,8 @@ impl<'a> Admission<'a> {
                 local,
                 hello,
             } => {
-                let step = self.greet(Member::new(peer, address, local, hello))?;
+                let step =
+                    self.greet(Member::new(peer, address, local, hello, self.clock.now()))?;
                 self.step(step, tell)?;
             }
             Event::Refused {
@@ -459,7 +464,7 @@ impl<'a> Admission<'a> {
     /// Gives a receiver more time that proves what it has, as long as that may take.
     fn preparing(&mut self, peer: PeerKey) {
         let most = PREPARE + Duration::from_secs(self.set.manifest().len() / PROVING_SPEED_MIN);
-        let now = Instant::now();
+        let now = self.clock.now();
         let mut members = self.receivers.iter_mut();
         if let Some(member) = members.find(|m| m.peer == peer)
             && now.duration_since(member.heard) < most

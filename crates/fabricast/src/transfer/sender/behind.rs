@@ -40,7 +40,14 @@ impl SenderSession<'_> {
             };
             let mut waits = member.waits(now, self.options.patience, joining, total);
             let all = waits.clone();
-            if let Some(wait) = waits.find(|w| w.exceeds(1)) {
+            // One that stores is not demoted.
+            let rule = self.options.slow_rule(&member.name);
+            let only_tells = rule != Slow::Drop && matches!(member.stage, Stage::Storing(_));
+            let is_slow = |wait: &Wait| match only_tells {
+                true => wait.is_to_tell(),
+                false => wait.exceeds(1),
+            };
+            if let Some(wait) = waits.find(is_slow) {
                 self.slow(at, wait);
             }
             self.evict(at, now, all);
@@ -261,7 +268,7 @@ impl SenderSession<'_> {
         self.most_catching_up = catch_up;
         let waits = |m: &Member| m.part == Part::Whole && m.stage == Stage::Receiving;
         let half = match members.iter().any(waits) {
-            true => half_complete(members, self.clock.0),
+            true => half_complete(members, self.admission.clock.start()),
             false => None,
         };
         for at in 0..members.len() {

@@ -1,7 +1,5 @@
 //! How far members are with comparing what they have: the sender's part (spec 5.16).
 
-use std::time::Instant;
-
 use super::announced::AnnouncedPacks;
 use super::member_comparing::{ComparingPhase, MemberComparing};
 use super::receiver_table::Member;
@@ -23,12 +21,13 @@ impl SenderSession<'_> {
     /// their time, the files that all of them may have are known.
     pub(super) fn decide_what_is_compared(&mut self) {
         if self.comparison == ComparingPhase::Delivering && self.under_way.is_empty() {
-            self.comparison = ComparingPhase::Looking(Instant::now());
+            self.comparison = ComparingPhase::Looking(self.admission.clock.now());
         }
         let ComparingPhase::Looking(since) = self.comparison else {
             return;
         };
-        let is_over = since.elapsed() >= self.options.patience.min(LOOKING);
+        let looked = self.admission.clock.now().duration_since(since);
+        let is_over = looked >= self.options.patience.min(LOOKING);
         if !is_over && !self.comparing().all(|member| member.has_looked) {
             return;
         }
@@ -107,7 +106,7 @@ impl SenderSession<'_> {
         if self.headers.is_empty() {
             return;
         }
-        let now = Instant::now();
+        let now = self.admission.clock.now();
         self.headers.retain(|(op, number)| {
             let is_delivered = !self.under_way.contains(op);
             if is_delivered {
@@ -179,7 +178,7 @@ pub fn uncompared(member: &Member, announced: &AnnouncedPacks) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::transfer::events::Part;

@@ -19,7 +19,6 @@ use crate::bootstrap::{self, PeerKey};
 use crate::config::{FILES_AT_ONCE_MAX, Late, ReachRule, SendOptions};
 use crate::error::{Error, exit};
 use crate::ibrmp::{self, FileSender, Noticed, OVERHEAD, SenderPlan, SentFiles, over_before};
-use crate::net::Clock;
 use crate::object::SourceSet;
 use crate::setting::{FILES_AT_ONCE, PATIENCE, REACH};
 use crate::text::{ToldPath, escaped, spoken};
@@ -27,8 +26,6 @@ use crate::transfer::events::{Part, SendEvent, SendReport, State, Traffic};
 use crate::transfer::{TICK, check};
 use crate::transport::Transport;
 
-/// A step takes less, unless the sender's process was stopped or its host slept.
-const STOPPED: Duration = Duration::from_secs(1);
 /// The least patience with a receiver that says nothing after the last file.
 const PATIENCE_LAST: Duration = Duration::from_secs(60);
 
@@ -75,10 +72,6 @@ pub struct IbrmpSender<'a> {
     plan: Plan,
     options: &'a SendOptions,
     tell: &'a mut dyn FnMut(SendEvent),
-    /// When the transfer started.
-    start: Instant,
-    /// The time of the protocol, which passes over stops of the sender.
-    clock: Clock,
     /// Whether the files are being multicast: every receiver of the start is ready, or too slow.
     is_sending: bool,
     /// When the receivers were told that there are no more files.
@@ -86,8 +79,6 @@ pub struct IbrmpSender<'a> {
     failed: FailedFiles,
     /// What a receiver lacks, in words, for its line of the table.
     lacks: BTreeMap<PeerKey, String>,
-    /// When the last step began.
-    stepped: Instant,
     ticked: Option<Instant>,
     last: f64,
 }
@@ -115,12 +106,9 @@ impl<'a> IbrmpSender<'a> {
             plan,
             options,
             tell,
-            start: now,
-            clock: Clock(now),
             is_sending: false,
             over: None,
             lacks: BTreeMap::new(),
-            stepped: Instant::now(),
             ticked: None,
             last: 0.0,
         }
@@ -131,8 +119,7 @@ impl<'a> IbrmpSender<'a> {
         self.admission.admit_unprepared(&self.plan, self.tell);
         while self.admission.receivers.taking_part().next().is_some() {
             check(&self.options.interrupt)?;
-            self.pass_over_stops();
-            let now = self.clock.now();
+            let now = self.admission.clock.time();
             let rendezvous = &self.admission.rendezvous;
             let step = self.files.step(now, self.is_sending, rendezvous)?;
             while let Some(noticed) = self.files.noticed() {
@@ -157,24 +144,9 @@ impl<'a> IbrmpSender<'a> {
         Ok(())
     }
 
-    /// Lets no time pass while the sender was stopped: it could hear nobody, and send nothing.
-    fn pass_over_stops(&mut self) {
-        let now = Instant::now();
-        let stopped = now.duration_since(std::mem::replace(&mut self.stepped, now));
-        if stopped <= STOPPED {
-            return;
-        }
-        self.clock.0 += stopped;
-        self.over = self.over.map(|over| over + stopped);
-        for member in self.admission.receivers.iter_mut() {
-            member.heard += stopped;
-            member.since += stopped;
-        }
-    }
-
     /// Tells the receivers that are still there that the transfer has failed.
     pub fn abort(&mut self, error: &Error) {
-        let seconds = self.start.elapsed().as_secs_f64();
+        let seconds = self.admission.clock.seconds();
         self.admission.abort(error, seconds);
     }
 
@@ -186,7 +158,7 @@ impl<'a> IbrmpSender<'a> {
             self.is_sending = !self.admission.receivers.iter().any(joins);
         }
         if self.over.is_none() && self.files.is_over() {
-            let now = Instant::now();
+            let now = self.admission.clock.now();
             self.over = Some(now);
             for member in self.admission.receivers.iter_mut() {
                 if matches!(member.stage, Stage::Joining | Stage::Receiving) {
@@ -238,7 +210,7 @@ impl<'a> IbrmpSender<'a> {
     fn drop_silent(&mut self, peer: PeerKey, words: &str) {
         let limit = self.options.file_timeout.max(self.options.patience);
         if let Some(at) = self.admission.receivers.by_peer(peer)
-            && self.admission.receivers[at].heard.elapsed() >= limit
+            && self.admission.clock.now() >= self.admission.receivers[at].heard + limit
         {
             let reason = format!("it said nothing for {}, and {words}", spoken(limit));
             self.fail(at, State::Dropped, exit::REFUSED, reason);
@@ -255,8 +227,9 @@ impl<'a> IbrmpSender<'a> {
                 self.fail(at, State::Lost, exit::PEER_LOST, reason);
             }
             Some((at, Heard::Frame(frame))) => {
+                let now = self.admission.clock.now();
                 let member = &mut self.admission.receivers[at];
-                member.heard = Instant::now();
+                member.heard = now;
                 let peer = member.peer;
                 self.files.frame(peer, &frame, &self.admission.rendezvous);
             }
@@ -288,8 +261,9 @@ impl<'a> IbrmpSender<'a> {
     }
 
     fn said(&mut self, at: usize, message: ToSender) {
+        let now = self.admission.clock.now();
         let member = &mut self.admission.receivers[at];
-        member.heard = Instant::now();
+        member.heard = now;
         let peer = member.peer;
         match (message, &member.stage) {
             (ToSender::Ready, Stage::Joining) => member.stage = Stage::Receiving,
@@ -348,7 +322,7 @@ impl<'a> IbrmpSender<'a> {
 
     /// Ends the transfer for a receiver: nothing waits for it any more.
     fn over(&mut self, at: usize, state: State, reason: Option<String>) {
-        let seconds = self.start.elapsed().as_secs_f64();
+        let seconds = self.admission.clock.seconds();
         if state == State::Verified {
             self.last = seconds;
         }
@@ -382,7 +356,7 @@ impl<'a> IbrmpSender<'a> {
 
     /// Checks what changes only with time, once in a [`TICK`].
     fn tick(&mut self) {
-        let now = Instant::now();
+        let now = self.admission.clock.now();
         if self.ticked.is_some_and(|t| now - t < TICK) {
             return;
         }
@@ -425,7 +399,7 @@ impl<'a> IbrmpSender<'a> {
             }
         }
         (self.tell)(self.admission.progress(Sent {
-            seconds: self.start.elapsed().as_secs_f64(),
+            seconds: self.admission.clock.seconds(),
             len: self.set.known_len(),
             rate: Some(self.files.rate()),
             repairs: self.files.messages().sent.data,

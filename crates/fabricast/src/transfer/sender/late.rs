@@ -44,8 +44,11 @@ impl SenderSession<'_> {
         };
         let address = self.admission.receivers[at].datagrams();
         self.driver.transport().peer(node, &address);
-        let (now, group) = (self.clock.now(), ALL);
-        let added = self.driver.command(now, Command::MemberAdd { group, node });
+        let (now, group) = (self.admission.clock.now(), ALL);
+        let time = self.admission.clock.time();
+        let added = self
+            .driver
+            .command(time, Command::MemberAdd { group, node });
         self.fresh = true;
         let admitted = self.driver.node().admission(ALL, node);
         let Some(admitted) = admitted.filter(|_| added.is_ok()) else {
@@ -61,11 +64,10 @@ impl SenderSession<'_> {
         let member = &mut self.admission.receivers[at];
         // What it waited for is not its time to catch up, and it had nothing to say.
         if member.place == Place::Aside {
-            let now = Instant::now();
             (member.since, member.heard) = (now, now);
         }
         (member.place, member.sent) = (Place::Member, 0);
-        member.missed.admitted(packs, Instant::now());
+        member.missed.admitted(packs, now);
         let is_told = std::mem::replace(&mut member.knows_end, has_ended);
         let peer = member.peer;
         let join = ToReceiver::Join(Join {
@@ -249,7 +251,7 @@ impl SenderSession<'_> {
     fn awaits_served(&self) -> bool {
         let ended = self.ended().map(|stream| stream.done.at);
         let members = || self.admission.receivers.in_group();
-        ended.is_some_and(|at| at.elapsed() < AWAITS_SERVED)
+        ended.is_some_and(|at| self.admission.clock.now() < at + AWAITS_SERVED)
             && members().any(|m| m.missed.is_nothing() && m.complete.is_none())
     }
 

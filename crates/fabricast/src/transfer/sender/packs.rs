@@ -1,7 +1,5 @@
 //! The packs of a sender: what has been read is announced and broadcast.
 
-use std::time::Instant;
-
 use fabricast_proto::OpId;
 
 use super::member_comparing::ComparingPhase;
@@ -144,7 +142,10 @@ impl SenderSession<'_> {
         self.held += len;
         self.fresh = true;
         // No caller waits for the memory of a pack, so it is not copied.
-        match self.driver.lend(self.clock.now(), ALL, memory, true) {
+        match self
+            .driver
+            .lend(self.admission.clock.time(), ALL, memory, true)
+        {
             Ok(op) => {
                 self.under_way.push(op);
                 Ok(op)
@@ -168,13 +169,13 @@ impl SenderSession<'_> {
         let end = self.end_message();
         self.admission.say_group(&end);
         self.ask_what_remains();
-        let now = Instant::now();
+        let now = self.admission.clock.now();
         for member in self.admission.receivers.in_group_mut() {
             member.knows_end = true;
             // Those that get packs from receivers that serve stop that now.
             member.missed.await_answer(now);
         }
-        let (at, lasted) = (now, self.clock.0.elapsed());
+        let (at, lasted) = (now, now - self.admission.clock.start());
         self.phase = Phase::Ended(EndOfStream {
             root: self.hasher.finalize().to_hex().to_string(),
             total: self.announced.bytes() + self.set.manifest().copied(),

@@ -20,13 +20,14 @@ impl SenderSession<'_> {
     /// Asks the core how far each receiver is.
     pub(super) fn count_receivers(&mut self) {
         let has_ended = self.ended().is_some();
+        let now = self.admission.clock.now();
         for status in self.driver.node().members(ALL) {
             let members = &mut self.admission.receivers;
             if let Some(at) = members.by_node(status.node) {
                 let m = &mut members[at];
                 m.repairs = status.repairs;
                 if let Some(heard) = status.heard {
-                    let heard = self.clock.0 + Duration::from_nanos(heard.0);
+                    let heard = self.admission.clock.instant(heard);
                     m.heard = m.heard.max(heard);
                 }
                 if !status.gone && m.in_group() {
@@ -47,7 +48,7 @@ impl SenderSession<'_> {
                     m.waited = status.waited;
                     m.lacks_sent = status.lacks;
                     if has_ended && m.missed.is_nothing() && due == 0 {
-                        m.complete.get_or_insert_with(Instant::now);
+                        m.complete.get_or_insert(now);
                     }
                 }
             }
@@ -57,7 +58,7 @@ impl SenderSession<'_> {
     pub(super) fn progress(&mut self) {
         let counters = self.driver.node().counters();
         (self.tell)(self.admission.progress(Sent {
-            seconds: self.clock.0.elapsed().as_secs_f64(),
+            seconds: self.admission.clock.seconds(),
             len: self.set.known_len(),
             rate: match &self.share {
                 Some(share) => share.rate(),

@@ -123,9 +123,14 @@ pub struct Member {
 }
 
 impl Member {
-    /// Creates the entry of a receiver that has said hello.
-    pub fn new(peer: PeerKey, address: SocketAddr, local: SocketAddr, hello: Hello) -> Member {
-        let now = Instant::now();
+    /// Creates the entry of a receiver that says hello `now`.
+    pub fn new(
+        peer: PeerKey,
+        address: SocketAddr,
+        local: SocketAddr,
+        hello: Hello,
+        now: Instant,
+    ) -> Member {
         let name = clean_name(&hello.name);
         let hello = Hello {
             name: name.clone(),
@@ -355,6 +360,7 @@ pub fn clean_name(name: &str) -> String {
 #[cfg(test)]
 pub mod testing {
     use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::Instant;
 
     use super::{Member, Stage};
     use crate::bootstrap::PeerKey;
@@ -373,9 +379,10 @@ pub mod testing {
             nonce: None,
         };
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 1);
+        let (address, local) = (at(address), at(local));
         Member {
             stage,
-            ..Member::new(PeerKey::default(), at(address), at(local), hello)
+            ..Member::new(PeerKey::default(), address, local, hello, Instant::now())
         }
     }
 

@@ -22,7 +22,6 @@ use crate::bootstrap;
 use crate::bootstrap::message::{ToReceiver, ToSender};
 use crate::config::{ReachRule, SendOptions};
 use crate::error::{Error, exit};
-use crate::net::Clock;
 use crate::object::{Object, PackIndex, Packer, Secret, SourceSet};
 use crate::setting::DATAGRAM;
 use crate::text::escaped;
@@ -70,7 +69,6 @@ pub struct SenderSession<'a> {
     /// The transfer's share of a rate that it shares with others.
     pub(super) share: Option<TransferShare>,
     pub(super) tell: &'a mut dyn FnMut(SendEvent),
-    pub(super) clock: Clock,
     pub(super) phase: Phase,
     /// Operations whose packs the driver has.
     pub(super) under_way: Vec<OpId>,
@@ -149,7 +147,6 @@ impl<'a> SenderSession<'a> {
                 .as_ref()
                 .map(|rate| TransferShare::new(rate.join())),
             tell,
-            clock: Clock(now),
             phase: Phase::Joining(now),
             under_way: Vec::new(),
             held: 0,
@@ -166,7 +163,7 @@ impl<'a> SenderSession<'a> {
     pub fn run(&mut self) -> Result<(), Error> {
         self.admission.admit_unprepared(&self.plan, self.tell);
         while self.admission.receivers.active().next().is_some() {
-            let now = self.clock.now();
+            let now = self.admission.clock.time();
             self.fresh = false;
             let step = self.driver.step(now);
             let step = step.map_err(|e| Error::io("sending and receiving", e))?;
@@ -208,12 +205,12 @@ impl<'a> SenderSession<'a> {
     /// Tells the receivers that are still there that the transfer has failed.
     pub fn abort(&mut self, error: &Error) {
         self.count_receivers();
-        let seconds = self.clock.0.elapsed().as_secs_f64();
+        let seconds = self.admission.clock.seconds();
         self.admission.abort(error, seconds);
     }
 
     pub(super) fn command(&mut self, command: Command) {
-        let refused = self.driver.command(self.clock.now(), command);
+        let refused = self.driver.command(self.admission.clock.time(), command);
         debug_assert!(refused.is_ok(), "{refused:?}");
         self.fresh = true;
     }
@@ -232,7 +229,7 @@ impl<'a> SenderSession<'a> {
             Phase::Joining(_) => {
                 let joining = |m: &Member| m.part == Part::Whole && m.stage == Stage::Joining;
                 if !self.admission.receivers.iter().any(joining) {
-                    self.phase = Phase::Proving(Some(Instant::now()));
+                    self.phase = Phase::Proving(Some(self.admission.clock.now()));
                     let multicast = match self.options.reach {
                         ReachRule::Auto => PROVE,
                         ReachRule::Unicast => Duration::ZERO,
@@ -360,8 +357,9 @@ impl<'a> SenderSession<'a> {
         let total = self.ended().map(|stream| stream.total);
         let told = total.is_some();
         let total = total.unwrap_or(0);
+        let now = self.admission.clock.now();
         let member = &mut self.admission.receivers[at];
-        member.heard = Instant::now();
+        member.heard = now;
         match (message, &mut member.stage) {
             (ToSender::Keeps { packs }, Stage::Joining) if member.keeps.add(&packs) => {}
             (ToSender::Ready, Stage::Joining) => {
@@ -384,7 +382,7 @@ impl<'a> SenderSession<'a> {
                 if member
                     .comparing
                     .as_mut()
-                    .is_some_and(|comparing| comparing.compared(number, Instant::now())) =>
+                    .is_some_and(|comparing| comparing.compared(number, now)) =>
             {
                 self.fresh = true;
             }
@@ -419,10 +417,10 @@ impl<'a> SenderSession<'a> {
                 self.release_proven();
             }
             (ToSender::Working { done }, Stage::Receiving) if told => {
-                member.stage = Stage::Storing(Work::begun(Instant::now(), done.min(total)));
+                member.stage = Stage::Storing(Work::begun(now, done.min(total)));
             }
             (ToSender::Working { done }, Stage::Storing(work)) if told => {
-                work.said(Instant::now(), done.min(total));
+                work.said(now, done.min(total));
             }
             (ToSender::Received { statistics }, Stage::Receiving | Stage::Storing(_))
                 if told && !member.hello.verifies() =>
@@ -486,7 +484,7 @@ impl<'a> SenderSession<'a> {
 
     /// Ends the transfer for a receiver that has everything.
     fn complete(&mut self, at: usize, state: State) {
-        let seconds = self.clock.0.elapsed().as_secs_f64();
+        let seconds = self.admission.clock.seconds();
         self.over(at, state, None);
         (self.tell)(self.admission.part(at, seconds));
     }
@@ -503,7 +501,7 @@ impl<'a> SenderSession<'a> {
     /// Ends the transfer for a receiver: nothing waits for it any more.
     pub(super) fn over(&mut self, at: usize, state: State, reason: Option<String>) {
         self.count_receivers();
-        let seconds = self.clock.0.elapsed().as_secs_f64();
+        let seconds = self.admission.clock.seconds();
         let member = &mut self.admission.receivers[at];
         if state.is_complete() {
             self.last = seconds;
@@ -530,7 +528,7 @@ impl<'a> SenderSession<'a> {
 
     /// Checks what changes only with time, once in a [`TICK`].
     fn tick(&mut self) {
-        let now = Instant::now();
+        let now = self.admission.clock.now();
         if self.ticked.is_some_and(|t| now - t < TICK) {
             return;
         }
@@ -539,8 +537,7 @@ impl<'a> SenderSession<'a> {
         self.count_receivers();
         self.watch_proofs(now);
         self.look_for_slow(now);
-        // A sender that was stopped waited for nobody.
-        let passed = ticked.map_or(TICK, |t| (now - t).min(10 * TICK));
+        let passed = ticked.map_or(TICK, |t| now - t);
         self.leave_far_behind(passed);
         self.leave_holding(passed);
         self.leave_trickling(now);

@@ -38,7 +38,7 @@ impl Admission<'_> {
             let text = format!("no receiver is called {name}, for which there is a rule ({SLOW})");
             tell(SendEvent::Notice { text });
         }
-        let now = Instant::now();
+        let now = self.clock.begin();
         for member in self.receivers.iter_mut() {
             member.heard = now; // until now the receiver had nothing to say
         }

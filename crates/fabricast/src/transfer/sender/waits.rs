@@ -72,6 +72,12 @@ impl Wait {
     pub fn exceeds(&self, times: u32) -> bool {
         self.lasted > self.bound(times)
     }
+
+    /// Whether to tell of the wait: it is longer than its limit, and half as long as it may always
+    /// be. So the user hears of a receiver some time before it is removed.
+    pub fn is_to_tell(&self) -> bool {
+        self.lasted > self.limit.max(self.least / 2)
+    }
 }
 
 /// Progress of a receiver that has all bytes.
@@ -201,6 +207,21 @@ mod tests {
         assert!(!is_over(6, S, 60) && is_over(6, S, 61));
         assert!(!is_over(6, 10 * S, 60) && is_over(6, 10 * S, 61));
         assert!(!is_over(6, 20 * S, 120) && is_over(6, 20 * S, 121));
+    }
+
+    /// By the default patience of ten seconds one that is given up has been told of before.
+    #[test]
+    fn a_long_flush_is_told_of_some_time_before_the_receiver_is_removed() {
+        let start = Instant::now();
+        let mut work = Work::begun(start, TOTAL / 2);
+        let mut is_told = |patience: Duration, seconds: u32| {
+            let now = start + seconds * S;
+            work.said(now, 0);
+            let waits = work.waits(now, patience, TOTAL).into_iter();
+            waits.into_iter().any(|wait| wait.is_to_tell())
+        };
+        assert!(!is_told(10 * S, 30) && is_told(10 * S, 31));
+        assert!(!is_told(40 * S, 40) && is_told(40 * S, 41));
     }
 
     #[test]

@@ -33,7 +33,6 @@ pub struct Authenticator {
 struct Waiting {
     member: Member,
     exchange: Exchange,
-    since: Instant,
 }
 
 /// What follows from what a client has said.
@@ -82,11 +81,7 @@ impl Authenticator {
             nonce: exchange.sender,
         };
         rendezvous.say(member.peer, authenticate);
-        self.waiting.push(Waiting {
-            member,
-            exchange,
-            since: Instant::now(),
-        });
+        self.waiting.push(Waiting { member, exchange });
         match self.waiting.len() > places.clamp(1, WAITING_MAX) {
             true => Ok(Step::Refuse(self.waiting.remove(0).member, UNKNOWN.into())),
             false => Ok(Step::Wait),
@@ -145,7 +140,7 @@ impl Authenticator {
 
     /// Removes the clients that take too long to show their keys.
     pub fn expire(&mut self, now: Instant) -> Vec<Member> {
-        let slow = |w: &mut Waiting| now.duration_since(w.since) > TIME;
+        let slow = |w: &mut Waiting| now.duration_since(w.member.since) > TIME;
         let slow = self.waiting.extract_if(.., slow);
         slow.map(|waiting| waiting.member).collect()
     }
@@ -197,7 +192,7 @@ mod tests {
             window_bytes: 1 << 24,
             nonce,
         };
-        Member::new(PeerKey::default(), at, at, hello)
+        Member::new(PeerKey::default(), at, at, hello, Instant::now())
     }
 
     #[test]
@@ -246,7 +241,7 @@ mod tests {
             assert_eq!(greet("a", 2), None);
             assert_eq!(greet("b", 2), None);
             assert_eq!(greet("c", 2), Some("a".into()));
-            let begun = authenticator.waiting[0].since;
+            let begun = authenticator.waiting[0].member.since;
             assert_eq!(authenticator.expire(begun + TIME).len(), 0);
             let late = authenticator.expire(begun + 2 * TIME);
             assert_eq!(late.len(), 2);

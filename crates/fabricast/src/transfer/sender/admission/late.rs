@@ -3,7 +3,6 @@
 
 use std::net::IpAddr;
 use std::ops::ControlFlow;
-use std::time::Instant;
 
 use fabricast_proto::NodeId;
 use fabricast_proto::ibrmp::Frame;
@@ -136,7 +135,7 @@ impl Admission<'_> {
                 local,
                 hello,
             } => {
-                let member = Member::new(peer, address, local, hello);
+                let member = Member::new(peer, address, local, hello, self.clock.now());
                 self.comes_late(member, plan, tell)?;
                 return Ok(None);
             }
@@ -201,7 +200,7 @@ impl Admission<'_> {
         let Some(member) = members.find(joins) else {
             return Ok(());
         };
-        let now = Instant::now();
+        let now = self.clock.now();
         (member.since, member.heard) = (now, now);
         let start = Start {
             members: vec![0, node.0],
