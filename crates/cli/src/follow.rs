@@ -8,6 +8,7 @@ mod failures;
 mod holdings;
 mod receiving;
 mod record;
+mod record_clock;
 mod twins;
 
 use std::collections::BTreeSet;

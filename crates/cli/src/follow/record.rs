@@ -9,8 +9,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fabricast::error::Error;
 use fabricast::feed::{Catalogue, Entry, is_name};
@@ -21,6 +20,7 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::holdings::{self, Holdings, Identity, opened};
+use super::record_clock::RecordClock;
 
 /// Name of the file in the feed's directory.
 const FILE: &str = ".fabricast-feed.json";
@@ -35,7 +35,7 @@ const BYTES_MAX: u64 = 1 << 30;
 struct Known {
     #[serde(flatten)]
     entry: Entry,
-    /// When it was received or given up, in seconds since 1970.
+    /// When it was received or given up, in seconds since 1970 by the record's clock.
     time: u64,
     /// What had its name when it was received; `None`: it was removed, or never received, because
     /// newer ones fill the places.
@@ -46,10 +46,10 @@ struct Known {
 }
 
 impl Known {
-    fn new(entry: &Entry, here: Option<Identity>, hook: Option<Entry>) -> Known {
+    fn new(entry: &Entry, time: u64, here: Option<Identity>, hook: Option<Entry>) -> Known {
         Known {
             entry: entry.clone(),
-            time: now(),
+            time,
             here,
             hook,
         }
@@ -62,10 +62,17 @@ struct Content {
     entries: Vec<Known>,
 }
 
+impl Content {
+    fn times(&mut self) -> impl Iterator<Item = &mut u64> {
+        self.entries.iter_mut().map(|known| &mut known.time)
+    }
+}
+
 /// The record of a feed in its directory.
 pub struct Record {
     folder: PathBuf,
     content: Content,
+    clock: RecordClock,
     /// The directory, locked as long as this receiver follows.
     _lock: File,
 }
@@ -129,7 +136,7 @@ impl Record {
                 shown(folder)
             )));
         }
-        let (content, wrong) = match read(folder) {
+        let (mut content, wrong) = match read(folder) {
             Ok(content) => (content, None),
             Err(why) => {
                 let file = folder.join(FILE);
@@ -141,9 +148,12 @@ impl Record {
                 (Content::default(), Some(text))
             }
         };
+        let clock = RecordClock::new();
+        clock.correct(content.times());
         let record = Record {
             folder: folder.to_owned(),
             content,
+            clock,
             _lock: lock,
         };
         Ok((record, wrong))
@@ -164,6 +174,11 @@ impl Record {
         Ok(())
     }
 
+    /// The time now, by the record's clock.
+    fn now(&mut self) -> u64 {
+        self.clock.now(self.content.times())
+    }
+
     /// The path of an entry.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -173,6 +188,7 @@ impl Record {
     /// there, was not removed to make way for newer ones, and is not too long. Notes which of them
     /// are too old to come at all.
     pub fn wants(&mut self, catalogue: &Catalogue, retention: Retention) -> Wants {
+        let now = self.now();
         let known = self.content.entries.iter();
         let known: HashMap<&str, &Known> = known.map(|k| (&*k.entry.name, k)).collect();
         let has = |entry: &Entry| match known.get(&*entry.name) {
@@ -204,7 +220,7 @@ impl Record {
             // An older version that is here is the first to go, when its hook has run.
             let known = self.take(&entry.name);
             let (here, hook) = known.map_or((None, None), |known| (known.here, known.hook));
-            let known = Known::new(entry, here, hook);
+            let known = Known::new(entry, now, here, hook);
             self.content.entries.insert(0, known);
         }
         Wants {
@@ -217,6 +233,7 @@ impl Record {
     /// knows what they are, and they are wanted. From now on they count as the newest, however long
     /// the transfer takes. Returns whether the record has changed.
     pub fn begins(&mut self, names: &[&str]) -> bool {
+        let now = self.now();
         let mut has_changed = false;
         for name in names {
             let nothing = Entry {
@@ -225,7 +242,7 @@ impl Record {
                 digest: String::new(),
             };
             let known = self.take(name);
-            let mut known = known.unwrap_or_else(|| Known::new(&nothing, None, None));
+            let mut known = known.unwrap_or_else(|| Known::new(&nothing, now, None, None));
             has_changed |= known.here.is_some();
             known.entry.digest.clear();
             self.content.entries.push(known);
@@ -255,7 +272,7 @@ impl Record {
             holdings::remove(&self.folder, &entry.name);
         }
         let hook = hook.then(|| entry.clone());
-        let known = Known::new(entry, Some(Identity::of(&meta)), hook);
+        let known = Known::new(entry, self.now(), Some(Identity::of(&meta)), hook);
         let mut entries = self.content.entries.iter_mut();
         match entries.find(|known| known.entry.name == entry.name) {
             Some(there) => *there = known,
@@ -301,6 +318,7 @@ impl Record {
         retention: Retention,
         coming: &BTreeSet<String>,
     ) -> (Vec<PathBuf>, Vec<String>) {
+        let now = self.now();
         let here = |known: &&Known| known.here.is_some();
         let count = self.content.entries.iter().filter(here).count();
         let mut too_many = count.saturating_sub(retention.keep.unwrap_or(usize::MAX));
@@ -309,7 +327,7 @@ impl Record {
             let Some(here) = known.here else { continue };
             let is_surplus = too_many > 0;
             too_many = too_many.saturating_sub(1);
-            let age = Duration::from_secs(now().saturating_sub(known.time));
+            let age = Duration::from_secs(now.saturating_sub(known.time));
             let is_old = retention.keep_for.is_some_and(|longest| age >= longest);
             // One whose hook is due, or that a transfer may be writing, goes later. No newer one
             // goes in its place.
@@ -399,17 +417,6 @@ fn remove(path: &Path, here: Identity) -> io::Result<()> {
         true => fs::remove_dir_all(path),
         false => fs::remove_file(path),
     }
-}
-
-/// Seconds since 1970, by the clock as it was when the program first asked for them. A clock that
-/// is set later makes no entry older.
-fn now() -> u64 {
-    static BEGUN: OnceLock<(Duration, Instant)> = OnceLock::new();
-    let (wall, begun) = BEGUN.get_or_init(|| {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH);
-        (wall.unwrap_or_default(), Instant::now())
-    });
-    (*wall + begun.elapsed()).as_secs()
 }
 
 #[cfg(test)]
@@ -652,7 +659,9 @@ mod tests {
         let mut content = Content::default();
         let mut entry = catalogue(&[("a", "1")]).entries.remove(0);
         entry.name = "../beside".into();
-        content.entries.push(Known::new(&entry, Some(here), None));
+        content
+            .entries
+            .push(Known::new(&entry, 0, Some(here), None));
         let bent = serde_json::to_vec(&content).unwrap();
         for text in [
             &bent[..],
