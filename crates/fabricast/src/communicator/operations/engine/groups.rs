@@ -1,6 +1,7 @@
 //! A group's life: it is added, left, or given up.
 
 use std::collections::VecDeque;
+use std::thread;
 use std::time::Duration;
 
 use fabricast_proto::{AddressId, Command, GroupId, NodeId, Refused, Seq, Time};
@@ -40,8 +41,14 @@ impl<O: Divisible> Engine<O> {
         self.join_far(clock.now(), EVERYBODY, &topology.leaders)?;
         let until = clock.now() + GRANTED;
         while !self.memberships.is_settled() && clock.now() < until {
-            self.memberships.wait(Duration::from_millis(1));
-            let _ = self.address(clock.now());
+            let moment = Duration::from_millis(1);
+            if self.memberships.awaits_subnet() {
+                self.memberships.wait(moment);
+                let _ = self.address(clock.now());
+            } else {
+                thread::sleep(moment);
+                self.step(clock.now())?;
+            }
         }
         Ok(())
     }

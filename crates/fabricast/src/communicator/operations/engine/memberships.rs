@@ -94,6 +94,12 @@ impl Memberships {
         self.asked.values().all(|&asked| asked == Asked::Granted)
     }
 
+    /// Whether an answer of the subnet is still to come, and not of the network alone.
+    pub fn awaits_subnet(&self) -> bool {
+        let answered = |asked| matches!(asked, Asked::Granted | Asked::Attaching);
+        !self.asked.values().all(|&asked| answered(asked))
+    }
+
     /// Whether the network is joining an address that the subnet has granted.
     pub fn is_attaching(&self, id: AddressId) -> bool {
         self.asked.get(&id) == Some(&Asked::Attaching)
