@@ -315,7 +315,6 @@ impl Following {
             folder,
             record,
             transfers: Vec::new(),
-            is_unsaved: false,
             retry: None,
         };
         for entry in open.record.hooks() {
@@ -591,7 +590,6 @@ impl Following {
             }
             if !matches!(outcome, Outcome::Stopped | Outcome::NotStarted(_)) {
                 open.record.hook_has_run(&job.entry);
-                open.is_unsaved = true;
             }
         }
     }
@@ -602,7 +600,6 @@ impl Following {
         self.tell_hooks(open, out);
         let coming = open.coming();
         let (removed, failed) = open.record.remove_old(self.retention, &coming);
-        open.is_unsaved |= !removed.is_empty() || !failed.is_empty();
         for path in removed {
             self.metrics.removed();
             out.event(&json!({"event": "removed", "path": ToldPath::from(&*path).path}));
@@ -611,7 +608,7 @@ impl Following {
         for text in failed {
             notice(text, out);
         }
-        if open.is_unsaved && open.retry.is_none_or(|at| Instant::now() >= at) {
+        if open.record.is_unsaved() && open.retry.is_none_or(|at| Instant::now() >= at) {
             open.save(out);
         }
     }
@@ -624,8 +621,6 @@ struct Open {
     record: Record,
     /// The transfers that this receiver takes part in.
     transfers: Vec<Receiving>,
-    /// Whether hooks have ended, or entries were removed, since the record was saved.
-    is_unsaved: bool,
     /// When the record is to be saved again, if it could not be saved.
     retry: Option<Instant>,
 }
@@ -641,7 +636,6 @@ impl Open {
     /// once, and it is tried again.
     fn save(&mut self, out: &mut Output) {
         let result = self.record.save();
-        self.is_unsaved = result.is_err();
         match result {
             Ok(()) => self.retry = None,
             Err(e) => {

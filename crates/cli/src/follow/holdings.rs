@@ -39,6 +39,19 @@ impl Identity {
             made: meta.created().ok(),
         }
     }
+
+    /// Removes a file, or a directory with all that it holds, if it is still the one of this
+    /// identity. Follows no link.
+    pub fn remove(self, path: &Path) -> io::Result<()> {
+        let meta = path.symlink_metadata()?;
+        if Identity::of(&meta) != self {
+            return Err(io::Error::other("it is not what was received"));
+        }
+        match meta.is_dir() {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path),
+        }
+    }
 }
 
 /// Opens a file of ours, which is no link.

@@ -73,6 +73,8 @@ pub struct Record {
     folder: PathBuf,
     content: Content,
     clock: RecordClock,
+    /// Whether hooks have run, entries were removed, or the clock was set, since it was saved.
+    is_unsaved: bool,
     /// The directory, locked as long as this receiver follows.
     _lock: File,
 }
@@ -149,11 +151,12 @@ impl Record {
             }
         };
         let clock = RecordClock::new();
-        clock.correct(content.times());
+        let is_unsaved = clock.correct(content.times());
         let record = Record {
             folder: folder.to_owned(),
             content,
             clock,
+            is_unsaved,
             _lock: lock,
         };
         Ok((record, wrong))
@@ -176,7 +179,9 @@ impl Record {
 
     /// The time now, by the record's clock.
     fn now(&mut self) -> u64 {
-        self.clock.now(self.content.times())
+        let now = self.clock.now(self.content.times());
+        self.is_unsaved |= now.was_set;
+        now.seconds
     }
 
     /// The path of an entry.
@@ -292,6 +297,7 @@ impl Record {
         let mut entries = self.content.entries.iter_mut();
         if let Some(known) = entries.find(|known| known.hook.as_ref() == Some(entry)) {
             known.hook = None;
+            self.is_unsaved = true;
         }
     }
 
@@ -336,7 +342,7 @@ impl Record {
                 continue;
             }
             let path = self.folder.join(&known.entry.name);
-            match remove(&path, here) {
+            match here.remove(&path) {
                 Ok(()) => {
                     holdings::remove(&self.folder, &known.entry.name);
                     removed.push(path);
@@ -346,6 +352,7 @@ impl Record {
             }
             // It is not tried again, and does not come again.
             known.here = None;
+            self.is_unsaved = true;
         }
         (removed, failed)
     }
@@ -361,8 +368,13 @@ impl Record {
         self.content.entries = entries;
     }
 
+    /// Whether the record has changed by itself since it was saved.
+    pub fn is_unsaved(&self) -> bool {
+        self.is_unsaved
+    }
+
     /// Writes the record to the disk.
-    pub fn save(&self) -> Result<(), Error> {
+    pub fn save(&mut self) -> Result<(), Error> {
         let save = || {
             let mut options = OpenOptions::new();
             let partial = opened(
@@ -380,7 +392,9 @@ impl Record {
             file.sync_all()?;
             fs::rename(self.folder.join(PARTIAL), self.folder.join(FILE))
         };
-        save().map_err(|e| Error::io(format!("writing {}", shown(&self.folder.join(FILE))), e))
+        let saved = save();
+        self.is_unsaved &= saved.is_err();
+        saved.map_err(|e| Error::io(format!("writing {}", shown(&self.folder.join(FILE))), e))
     }
 }
 
@@ -403,19 +417,6 @@ fn read(folder: &Path) -> Result<Content, String> {
     {
         Some(known) => Err(format!("{:?} is no name of an entry", known.entry.name)),
         None => Ok(content),
-    }
-}
-
-/// Removes a file, or a directory with all that it holds, if it is still the one that was received.
-/// Follows no link.
-fn remove(path: &Path, here: Identity) -> io::Result<()> {
-    let meta = path.symlink_metadata()?;
-    if Identity::of(&meta) != here {
-        return Err(io::Error::other("it is not what was received"));
-    }
-    match meta.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
     }
 }
 

@@ -30,6 +30,15 @@ impl Reading {
     }
 }
 
+/// A time of the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockTime {
+    /// Seconds since 1970.
+    pub seconds: u64,
+    /// Whether the time of day was set since the clock was last asked.
+    pub was_set: bool,
+}
+
 /// The clock of a record.
 #[derive(Debug)]
 pub struct RecordClock {
@@ -43,13 +52,13 @@ impl RecordClock {
         }
     }
 
-    /// Seconds since 1970. Corrects the times of what was noted before, if the time of day was set
-    /// since the clock was last asked.
-    pub fn now<'a>(&mut self, noted: impl Iterator<Item = &'a mut u64>) -> u64 {
+    /// The time now, by this clock. Corrects the times of what was noted before, if the time of day
+    /// was set since the clock was last asked.
+    pub fn now<'a>(&mut self, noted: impl Iterator<Item = &'a mut u64>) -> ClockTime {
         self.at(Reading::now(), noted)
     }
 
-    fn at<'a>(&mut self, now: Reading, noted: impl Iterator<Item = &'a mut u64>) -> u64 {
+    fn at<'a>(&mut self, now: Reading, noted: impl Iterator<Item = &'a mut u64>) -> ClockTime {
         let passed = now.host.saturating_sub(self.last.host);
         let expected = self.last.day.saturating_add(passed);
         if now.day.abs_diff(expected) <= SET {
@@ -57,25 +66,41 @@ impl RecordClock {
                 day: expected,
                 ..now
             };
-            return expected;
+            return ClockTime {
+                seconds: expected,
+                was_set: false,
+            };
         }
         // What is later than now was noted by a clock that was right when this one was not.
-        for time in noted.filter(|time| **time <= expected) {
-            *time = now.day.saturating_sub(expected - *time);
+        for time in noted {
+            if *time <= expected {
+                *time = now.day.saturating_sub(expected - *time);
+            }
+            *time = corrected(*time, now.day);
         }
         self.last = now;
-        now.day
+        ClockTime {
+            seconds: now.day,
+            was_set: true,
+        }
     }
 
-    /// Corrects the times that an earlier run has noted by a clock that was never set: nobody knows
-    /// how old these entries are, and they count as new.
-    pub fn correct<'a>(&self, noted: impl Iterator<Item = &'a mut u64>) {
-        let now = self.last.day;
-        if now >= NEVER_SET {
-            noted
-                .filter(|time| **time < NEVER_SET)
-                .for_each(|time| *time = now);
-        }
+    /// Corrects the times that an earlier run has noted by a clock that was never set. Returns
+    /// whether there were any.
+    pub fn correct<'a>(&self, noted: impl Iterator<Item = &'a mut u64>) -> bool {
+        noted.fold(false, |has_changed, time| {
+            let before = std::mem::replace(time, corrected(*time, self.last.day));
+            has_changed || *time != before
+        })
+    }
+}
+
+/// A time that was noted before `now`. Nobody knows how old an entry is whose time was noted by a
+/// clock that was never set. It counts as new, once the clock is set.
+fn corrected(time: u64, now: u64) -> u64 {
+    match time < NEVER_SET && now >= NEVER_SET {
+        true => now,
+        false => time,
     }
 }
 
@@ -100,7 +125,7 @@ mod tests {
     ) -> (u64, [u64; N]) {
         let host = 10 + DAY;
         let now = clock.at(Reading { day, host }, noted.iter_mut());
-        (now, noted)
+        (now.seconds, noted)
     }
 
     /// The host may have slept meanwhile.
@@ -140,13 +165,26 @@ mod tests {
         );
     }
 
+    /// So does one that was started several times before its clock was set. The second time it may
+    /// be earlier than what was noted the first time.
+    #[test]
+    fn what_an_earlier_start_noted_in_1970_is_new_when_the_clock_is_set() {
+        let mut clock = clock(60);
+        clock.correct([&mut 5000].into_iter());
+        let (now, moved) = a_day_later(&mut clock, NOW, [5000, 60]);
+        assert_eq!((now, moved), (NOW, [NOW - DAY + 4940, NOW - DAY]));
+        let far = 10 * DAY;
+        let (now, moved) = a_day_later(&mut self::clock(60), NOW, [far, 60]);
+        assert_eq!((now, moved), (NOW, [NOW, NOW - DAY]));
+    }
+
     #[test]
     fn what_a_clock_noted_that_was_never_set_is_new() {
         let mut noted = [9, NEVER_SET - 1, NEVER_SET, NOW - 1, NOW + 1];
-        clock(NOW).correct(noted.iter_mut());
+        assert!(clock(NOW).correct(noted.iter_mut()));
         assert_eq!(noted, [NOW, NOW, NEVER_SET, NOW - 1, NOW + 1]);
         let mut noted = [9];
-        clock(7).correct(noted.iter_mut());
+        assert!(!clock(7).correct(noted.iter_mut()));
         assert_eq!(noted, [9]);
     }
 }

@@ -43,6 +43,11 @@ pub fn serve_by(mut command: Command, dir: &Path, port: &str, args: &[&str]) -> 
 
 /// A receiver that follows the feed at this address.
 pub fn follow(address: &str, dest: &Path, args: &[&str]) -> Run {
+    follow_by(Command::new(FABRICAST), address, dest, args)
+}
+
+/// Like [`follow`], by a command that starts the program with these arguments.
+pub fn follow_by(mut command: Command, address: &str, dest: &Path, args: &[&str]) -> Run {
     let fixed = [
         "recv",
         "--json",
@@ -53,7 +58,8 @@ pub fn follow(address: &str, dest: &Path, args: &[&str]) -> Run {
         "--dir",
         dest.to_str().unwrap(),
     ];
-    Run::start(fixed.iter().chain(args))
+    command.args(fixed.iter().chain(args));
+    Run::spawn(command)
 }
 
 /// Writes under a hidden name, and renames.

@@ -376,6 +376,22 @@ impl Drop for Run {
     }
 }
 
+/// Builds a library that is to be loaded before the C library, from its source in C.
+pub fn built(dir: &Scratch, name: &str, code: &str) -> PathBuf {
+    let (source, library) = (
+        dir.path(&format!(".{name}.c")),
+        dir.path(&format!(".{name}.so")),
+    );
+    std::fs::write(&source, code).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source);
+    assert!(cc.status().unwrap().success());
+    std::fs::remove_file(source).unwrap();
+    library
+}
+
 /// A library loaded before the C library. It holds a process back when the process flushes its
 /// file (not its journal), or makes flushing a directory fail.
 pub struct Flush {
@@ -429,14 +445,7 @@ int fsync(int fd)
 
 impl Flush {
     pub fn new(dir: &Scratch) -> Flush {
-        let (source, library) = (dir.path(".flush.c"), dir.path(".flush.so"));
-        std::fs::write(&source, FLUSH).unwrap();
-        let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(&source);
-        assert!(cc.status().unwrap().success());
-        std::fs::remove_file(source).unwrap();
+        let library = built(dir, "flush", FLUSH);
         let gate = dir.path(".flush.gate");
         let made = Command::new("mkfifo").arg(&gate).status();
         assert!(made.unwrap().success());

@@ -395,38 +395,3 @@ fn what_was_not_received_is_replaced_only_if_its_user_wants_that() {
     ends(run);
     stop(sender);
 }
-
-/// A host without a battery notes times of 1970 until its clock is set. At the first start with the
-/// right time nobody knows how old these entries are, and they are not removed for their age.
-#[test]
-fn entries_of_1970_are_not_old() {
-    let dir = Scratch::new();
-    let feed = feed_in(&dir);
-    let (sender, address) = serve(&feed, "0", &[]);
-    for name in ["a", "b"] {
-        publish(&feed, name, b"kept");
-    }
-    let to = dir.path("to");
-    let mut run = follow(&address, &to, &[]);
-    until_all(&mut run, 2);
-    ends(run);
-    let record = to.join("feed/.fabricast-feed.json");
-    let mut noted: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
-    for entry in noted["entries"].as_array_mut().unwrap() {
-        let two_hours_ago = entry["time"].as_u64().unwrap() - 7200;
-        entry["time"] = json!(if entry["name"] == "a" {
-            two_hours_ago
-        } else {
-            7
-        });
-    }
-    fs::write(&record, noted.to_string()).unwrap();
-    let mut run = follow(&address, &to, &["--keep-for", "1h"]);
-    let removed = run.until("removed", |_| true);
-    assert!(
-        removed["path"].as_str().unwrap().ends_with("/a"),
-        "{removed}"
-    );
-    assert!(ends(run).all("removed").count() == 1 && to.join("feed/b").exists());
-    ends(sender);
-}

@@ -12,6 +12,7 @@ mod discard;
 mod faults;
 mod feed;
 mod feed_at_once;
+mod feed_clock;
 mod feed_faults;
 mod forged;
 mod ibrmp;

@@ -1,7 +1,7 @@
 //! Receivers that come when the transfer runs already, or were demoted: the sender's part (spec
 //! 5.10).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fabricast_proto::{Command, NodeId};
 
@@ -91,11 +91,12 @@ impl SenderSession<'_> {
     /// again.
     fn tell_peers(&mut self, at: usize) {
         let is_streaming = self.ended().is_none() && self.announced.count() > 0;
+        let now = self.admission.clock.now();
         let member = &mut self.admission.receivers[at];
         if is_streaming
             && let Some(peers) = self.offers.tell(member.peer, !member.missed.is_known())
         {
-            member.missed.ask_again(peers.is_empty().then(Instant::now));
+            member.missed.ask_again(peers.is_empty().then_some(now));
             let peer = member.peer;
             self.admission
                 .rendezvous

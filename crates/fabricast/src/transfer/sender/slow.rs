@@ -78,20 +78,15 @@ impl OthersDone {
 /// are not. For a receiver that is neither demoted nor late this takes the place of the end of the
 /// stream, which all receivers of a small set hear at once.
 pub fn half_complete(members: &[Member], start: Instant) -> Option<OthersDone> {
-    let ended = || {
-        members.iter().filter_map(|member| match &member.stage {
-            Stage::Over { state, seconds, .. } => state.is_complete().then_some(*seconds),
-            _ => None,
-        })
-    };
+    // Its last word says that it is complete.
+    let complete = || members.iter().filter(|m| m.is_complete()).map(|m| m.heard);
     let half = members.len().div_ceil(2).checked_sub(1)?;
-    if half >= ended().count() {
+    if half >= complete().count() {
         return None;
     }
-    let mut ended: Vec<f64> = ended().collect();
-    let (_, seconds, _) = ended.select_nth_unstable_by(half, f64::total_cmp);
-    let lasted = Duration::from_secs_f64(*seconds);
-    let at = start + lasted;
+    let mut complete: Vec<Instant> = complete().collect();
+    let (_, &mut at, _) = complete.select_nth_unstable(half);
+    let lasted = at.duration_since(start);
     Some(OthersDone { at, lasted })
 }
 
@@ -193,8 +188,11 @@ mod tests {
     #[test]
     fn half_are_complete_when_the_middle_one_is() {
         let start = Instant::now();
-        let over = |state, seconds| {
+        let over = |state, seconds: u32| {
             let mut member = receiving();
+            member.heard = start + seconds * S;
+            // So it is if the sender was stopped.
+            let seconds = f64::from(seconds) + 1000.0;
             member.stage = Stage::Over {
                 state,
                 reason: None,
@@ -202,12 +200,12 @@ mod tests {
             };
             member
         };
-        let mut members = vec![receiving(), over(State::Verified, 7.0), receiving()];
+        let mut members = vec![receiving(), over(State::Verified, 7), receiving()];
         assert!(half_complete(&members, start).is_none());
         assert!(half_complete(&[], start).is_none());
-        members[0] = over(State::Lost, 1.0);
+        members[0] = over(State::Lost, 1);
         assert!(half_complete(&members, start).is_none());
-        members.push(over(State::Received, 3.0));
+        members.push(over(State::Received, 3));
         let half = half_complete(&members, start).unwrap();
         assert_eq!((half.at, half.lasted), (start + 7 * S, 7 * S));
     }
