@@ -330,6 +330,9 @@ fn a_rank_is_lost(algorithm: BroadcastAlgorithm, len: usize) {
         context.cover(&group, &sets).unwrap();
         let left = (rank != 2).then(|| context.group(2, &[0, 1, 3, 4]).unwrap());
         (0..5).for_each(|root| bcast(&context, &group, root, rank, &pattern(9)).unwrap());
+        let received = || context.statistics().node.received;
+        // The others begin after this.
+        let before = received();
         ranks.allgather(&[]).unwrap();
         let start = |root| {
             let object = match root == rank {
@@ -339,8 +342,6 @@ fn a_rank_is_lost(algorithm: BroadcastAlgorithm, len: usize) {
             context.ibcast(&group, root, object, &mut || ())
         };
         if rank == 2 {
-            let received = || context.statistics().node.received;
-            let before = received();
             let mut requests = [0, 4, 0].map(|root| start(root).unwrap());
             while received() == before {
                 _ = context.test(&mut requests[2]).unwrap();
