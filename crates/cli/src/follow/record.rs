@@ -73,7 +73,8 @@ pub struct Record {
     folder: PathBuf,
     content: Content,
     clock: RecordClock,
-    /// Whether hooks have run, entries were removed, or the clock was set, since it was saved.
+    /// Whether hooks have run, entries were removed, or the clock was set, since it was saved, or it
+    /// could not be saved.
     is_unsaved: bool,
     /// The directory, locked as long as this receiver follows.
     _lock: File,
@@ -368,7 +369,7 @@ impl Record {
         self.content.entries = entries;
     }
 
-    /// Whether the record has changed by itself since it was saved.
+    /// Whether the record is still to be saved.
     pub fn is_unsaved(&self) -> bool {
         self.is_unsaved
     }
@@ -393,7 +394,7 @@ impl Record {
             fs::rename(self.folder.join(PARTIAL), self.folder.join(FILE))
         };
         let saved = save();
-        self.is_unsaved &= saved.is_err();
+        self.is_unsaved = saved.is_err();
         saved.map_err(|e| Error::io(format!("writing {}", shown(&self.folder.join(FILE))), e))
     }
 }
