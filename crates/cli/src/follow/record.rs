@@ -73,8 +73,8 @@ pub struct Record {
     folder: PathBuf,
     content: Content,
     clock: RecordClock,
-    /// Whether hooks have run, entries were removed, or the clock was set, since it was saved, or it
-    /// could not be saved.
+    /// Whether hooks have run, entries were removed, or the clock was set, since the record was
+    /// saved, or it could not be saved.
     is_unsaved: bool,
     /// The directory, locked as long as this receiver follows.
     _lock: File,
