@@ -635,8 +635,7 @@ impl Open {
     /// Saves the record. If that cannot be done, for example for want of space, the user is told
     /// once, and it is tried again.
     fn save(&mut self, out: &mut Output) {
-        let result = self.record.save();
-        match result {
+        match self.record.save() {
             Ok(()) => self.retry = None,
             Err(e) => {
                 if self.retry.is_none() {

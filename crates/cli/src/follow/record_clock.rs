@@ -61,28 +61,22 @@ impl RecordClock {
     fn at<'a>(&mut self, now: Reading, noted: impl Iterator<Item = &'a mut u64>) -> ClockTime {
         let passed = now.host.saturating_sub(self.last.host);
         let expected = self.last.day.saturating_add(passed);
-        if now.day.abs_diff(expected) <= SET {
-            self.last = Reading {
-                day: expected,
-                ..now
-            };
-            return ClockTime {
-                seconds: expected,
-                was_set: false,
-            };
-        }
-        // What is later than now was noted by a clock that was right when this one was not.
-        for time in noted {
-            if *time <= expected {
-                *time = now.day.saturating_sub(expected - *time);
+        let was_set = now.day.abs_diff(expected) > SET;
+        let seconds = if was_set { now.day } else { expected };
+        if was_set {
+            for time in noted {
+                // What is later was noted by a clock that was right when this one was not.
+                if *time <= expected {
+                    *time = seconds.saturating_sub(expected - *time);
+                }
+                *time = corrected(*time, seconds);
             }
-            *time = corrected(*time, now.day);
         }
-        self.last = now;
-        ClockTime {
-            seconds: now.day,
-            was_set: true,
-        }
+        self.last = Reading {
+            day: seconds,
+            ..now
+        };
+        ClockTime { seconds, was_set }
     }
 
     /// Corrects the times that an earlier run has noted by a clock that was never set. Returns

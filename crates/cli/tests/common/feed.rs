@@ -79,6 +79,15 @@ pub fn until_all(run: &mut Run, entries: u64) {
     run.until("catalogue", |e| e["wanted"] == 0 && e["entries"] == entries);
 }
 
+/// Waits for what no event tells.
+pub fn wait_until(is_so: impl Fn() -> bool) {
+    let until = Instant::now() + BOUND;
+    while !is_so() {
+        assert!(Instant::now() < until, "waited too long");
+        std::thread::yield_now();
+    }
+}
+
 /// Ends a process in order: SIGTERM, exit code 0, nothing on standard error that is an error.
 pub fn ends(run: Run) -> End {
     run.signal(Signal::TERM);

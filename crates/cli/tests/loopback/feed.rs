@@ -6,14 +6,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Instant;
 
 use crate::common::control::Peer;
 use crate::common::feed::{
-    contents, ends, feed_in, follow, publish, serve, until_all, until_entry,
+    contents, ends, feed_in, follow, publish, serve, until_all, until_entry, wait_until,
 };
 use crate::common::tree::tree;
-use crate::common::{self, BOUND, Run, Scratch};
+use crate::common::{self, Run, Scratch};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -261,15 +260,6 @@ fn hooks_get_odd_names_as_one_argument() {
     assert_eq!(got, expected);
     ends(run);
     ends(sender);
-}
-
-/// Waits for what no event tells.
-fn wait_until(is_so: impl Fn() -> bool) {
-    let until = Instant::now() + BOUND;
-    while !is_so() {
-        assert!(Instant::now() < until, "waited too long");
-        std::thread::yield_now();
-    }
 }
 
 /// Whether a process is gone, or only waits to be reaped.

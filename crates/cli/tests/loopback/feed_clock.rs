@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::common::feed::{ends, feed_in, follow, follow_by, publish, serve, until_all};
-use crate::common::{BOUND, FABRICAST, Run, Scratch, built};
+use crate::common::feed::{
+    ends, feed_in, follow, follow_by, publish, serve, until_all, wait_until,
+};
+use crate::common::{FABRICAST, Run, Scratch, built};
 use serde_json::{Value, json};
 
 /// A library that adds the seconds in a file to the time of day.
@@ -108,11 +110,7 @@ fn to_set_the_time_of_day_makes_nothing_old() {
     until_all(&mut run, 1);
     clock.set(0);
     let noted = Noted(to.join("feed/.fabricast-feed.json"));
-    let until = Instant::now() + BOUND;
-    while noted.times()[0] + 5 < begun {
-        assert!(Instant::now() < until, "{} at {begun}", noted.read());
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| noted.times()[0] + 5 >= begun);
     ends(run);
     let mut run = follow(&address, &to, &["--keep-for", "720h"]);
     until_all(&mut run, 1);

@@ -2,7 +2,8 @@
 //! that catch up. A receiver in this process stops in its callback, at a point that no signal could
 //! hit so exactly.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -108,19 +109,26 @@ fn a_source_that_all_have_is_let_go() {
     same(&source, &dir.path("copy"));
 }
 
-/// A disk may take long to flush a file. The receiver says that it is at work, and is not slow.
-#[test]
-fn one_that_flushes_for_longer_than_the_patience_is_not_dropped() {
-    let dir = Scratch::new();
-    let flush = Flush::new(&dir);
-    let source = dir.file("source", 3_000_000);
+/// A sender of a source by the rule `drop` that waits for one receiver alone, which flushes until
+/// the last value is dropped. The patience is a second.
+fn flushing(dir: &Scratch, source: &Path) -> (Run, Run, File) {
+    let flush = Flush::new(dir);
     let args = ["--no-announce", "--min-receivers", "2"];
     let rule = ["--slow", "drop", "--patience", "1s"];
-    let (send, address) = sender(&source, &[&args[..], &rule].concat());
+    let (send, address) = sender(source, &[&args[..], &rule].concat());
     let flushes = flush.held(&Loopback, &address, "flushes", &dir.path("copy-0"));
     let good = receiver(&address, "good", &dir.path("copy-1"), &[]);
     good.end().expect(0);
     let held = flush.reached();
+    (send, flushes, held)
+}
+
+/// A disk may take long to flush a file. The receiver says that it is at work, and is not slow.
+#[test]
+fn one_that_flushes_for_longer_than_the_patience_is_not_dropped() {
+    let dir = Scratch::new();
+    let source = dir.file("source", 3_000_000);
+    let (send, flushes, held) = flushing(&dir, &source);
     thread::sleep(Duration::from_secs(5));
     drop(held);
     flushes.end().expect(0);
@@ -157,15 +165,7 @@ fn one_that_stands_still_makes_nobody_unreachable() {
 #[test]
 fn a_stop_of_the_sender_drops_nobody_that_stores() {
     let dir = Scratch::new();
-    let flush = Flush::new(&dir);
-    let source = dir.file("source", 1_000_000);
-    let fixed = ["--no-announce", "--min-receivers", "2"];
-    let rule = ["--slow", "drop", "--patience", "1s"];
-    let (send, address) = sender(&source, &[&fixed[..], &rule].concat());
-    let flushes = flush.held(&Loopback, &address, "flushes", &dir.path("copy-0"));
-    let good = receiver(&address, "good", &dir.path("copy-1"), &[]);
-    good.end().expect(0);
-    let held = flush.reached();
+    let (send, flushes, held) = flushing(&dir, &dir.file("source", 1_000_000));
     flushes.signal(Signal::STOP);
     send.signal(Signal::STOP);
     thread::sleep(Duration::from_secs(5));
