@@ -326,7 +326,8 @@ fn what_is_announced_is_taken_with_consent_alone() {
     assert_eq!(interrupted.end(), Some(130));
     assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
     // With a second sender the receiver asks which. With --any it takes neither until one remains.
-    let second = cluster.start("h3", &["send", source.to_str().unwrap(), "--json"]);
+    let mut second = cluster.start("h3", &["send", source.to_str().unwrap(), "--json"]);
+    second.until("listening", |_| true);
     let mut any = cluster.start("h3", &["recv", to, "--any", "--json"]);
     let trying = any.until("trying", |_| true);
     assert!(
