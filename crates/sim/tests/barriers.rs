@@ -85,9 +85,10 @@ fn the_first_transmission_of_every_word_may_be_lost() {
     }
 }
 
+/// By chance, so all small numbers of hosts and those about powers of two are enough.
 #[test]
 fn words_may_be_lost_doubled_and_overtaken() {
-    for hosts in 2..=64 {
+    for hosts in (2..=20).chain([31, 32, 33, 63, 64]) {
         let some = |b: &Barrier| !matches!(b, Barrier::Dissemination { ways } if ways % 9 > 3);
         for algorithm in numbered(hosts).filter(some).chain(presets(hosts)) {
             let mut s = scenario(hosts, algorithm, 1000 + hosts as u64);
