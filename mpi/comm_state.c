@@ -118,7 +118,7 @@ static void create(MPI_Comm comm, struct comm_state *state, struct numbers all) 
         say("leaves %s of %d ranks to the MPI library: %s", state->name, state->size,
             fabricast_last_error());
     if (vote.no) {
-        fabricast_group_abandon(state->group);
+        fabricast_group_destroy(state->group);
         state->group = NULL;
     }
 }
@@ -153,7 +153,7 @@ static void settle(MPI_Comm comm, struct comm_state *state) {
         fabricast_group_grant(state->group, vote.address);
     if (state->group && !agreed) {
         fabricast_address_put_back(set->context, address);
-        fabricast_group_abandon(state->group);
+        fabricast_group_destroy(state->group);
         state->group = NULL;
     }
     if (set && (vote.no || !known)) {
@@ -199,7 +199,7 @@ static void enter(struct comm_state *state) {
     pthread_mutex_unlock(&shim.lock);
 }
 
-static struct comm_state *place_new(void) {
+static struct comm_state *state_new(void) {
     struct comm_state *state = calloc(1, sizeof *state);
     if (!state) {
         /* The other ranks would wait for this one: the job ends instead. */
@@ -217,8 +217,8 @@ static void name(struct comm_state *state, MPI_Comm comm) {
     snprintf(state->name, sizeof state->name, "%.31s", len ? name : "(unnamed)");
 }
 
-static struct comm_state *place_create(MPI_Comm comm) {
-    struct comm_state *state = place_new();
+static struct comm_state *state_create(MPI_Comm comm) {
+    struct comm_state *state = state_new();
     int inter;
     PMPI_Comm_test_inter(comm, &inter);
     PMPI_Comm_size(comm, &state->size);
@@ -246,7 +246,7 @@ int comm_state_copy(MPI_Comm comm, int keyval, void *extra, void *value, void *c
     *copied = 0;
     if (!shim.on || creates_group || (old->group && old->next == old->end))
         return MPI_SUCCESS; /* the ranks agree at its first use */
-    state = place_new();
+    state = state_new();
     state->comm = MPI_COMM_NULL;
     state->why = old->why;
     state->rank = old->rank;
@@ -320,21 +320,17 @@ struct comm_state *comm_state_of(MPI_Comm comm) {
         return NULL;
     if (found && state->name[0] == '\0')
         name(state, comm);
-    return found ? state : place_create(comm);
+    return found ? state : state_create(comm);
 }
 
 /* Removes the state from the list and leaves its group. The caller holds the lock. */
 static void leave(struct comm_state *state) {
-    statistics_place(state);
+    statistics_state(state);
     *state->before = state->next_state;
     if (state->next_state)
         state->next_state->before = state->before;
     state->before = NULL;
-    /* If this rank has not used a duplicate, no rank has: a collective call needs them all. */
-    if (state->comm == MPI_COMM_NULL)
-        fabricast_group_abandon(state->group);
-    else
-        fabricast_group_destroy(state->group);
+    fabricast_group_destroy(state->group);
     state->group = NULL;
 }
 

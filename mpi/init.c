@@ -62,7 +62,7 @@ static int finalize(MPI_Comm comm, int keyval, void *value, void *extra) {
     if (!process_sets_flush() || !meet())
         return fail(MPI_COMM_WORLD,
                     process_sets_lost() >= 0 ? FABRICAST_ERR_PEER_LOST : FABRICAST_ERR_SYSTEM);
-    if (shim.stats)
+    if (shim.stats || shim.verbose)
         statistics_tell();
     watchdog_end();
     process_sets_destroy();
@@ -228,7 +228,7 @@ void shim_begin(void) {
         goto out;
     }
     int end;
-    sockets_heed();
+    sockets_clear();
     shim.sets = shim.world_set;
     shim.next = 1;
     shim.end = numbers_end();

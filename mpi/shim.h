@@ -169,7 +169,7 @@ void process_sets_forked(void);
 /* A descriptor that is readable when the MPI library may have work; NULL if there is none. */
 const int *sockets_work(void);
 /* Clears the descriptor. The caller drives the MPI library next. */
-void sockets_heed(void);
+void sockets_clear(void);
 /* Keeps the descriptor readable from now on (`busy`), or ends that. */
 void sockets_busy(int busy);
 
@@ -207,13 +207,14 @@ void statistics_handed(struct comm_state *state, MPI_Comm comm, enum reason why)
 /* Counts a call that the MPI library serves because `by` shows that the library is faster. */
 void statistics_faster(struct comm_state *state, const struct measured *by);
 /* Adds the counters of a communicator that is freed. */
-void statistics_place(const struct comm_state *state);
+void statistics_state(const struct comm_state *state);
 /* Adds the counters of a context that is destroyed. */
 void statistics_context(const fabricast_context *context);
 /* Excludes MPI_COMM_WORLD's traffic from the statistics, from the call with 1 to that
  * with 0. */
 void statistics_measuring(int begins);
-/* Sums the counters of all ranks and prints them. All ranks call this while MPI still works. */
+/* Sums the counters of all ranks and prints them; without --stats only when communicators
+ * get addresses of their own, and why some had none. All ranks call this while MPI still works. */
 void statistics_tell(void);
 
 /* packing.c */

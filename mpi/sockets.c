@@ -89,7 +89,7 @@ void sockets_busy(int busy) {
         say("the MPI library may be slow while a rank waits");
 }
 
-void sockets_heed(void) {
+void sockets_clear(void) {
     struct epoll_event events[64];
     if (sockets.epoll < 0)
         return;

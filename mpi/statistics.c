@@ -87,7 +87,7 @@ void statistics_faster(struct comm_state *state, const struct measured *by) {
         by->ranks);
 }
 
-void statistics_place(const struct comm_state *state) {
+void statistics_state(const struct comm_state *state) {
     if (state->rank != 0 || !(state->bcasts || state->barriers || state->handed))
         return;
     struct row row = {.size = (uint64_t)state->size,
@@ -101,36 +101,41 @@ void statistics_place(const struct comm_state *state) {
     add(&row);
 }
 
-/* Number of counters: the statistics are a size, followed by a row of numbers. The last ones are
- * levels, which go up and down. */
-enum {
-    NUMBERS = (sizeof(fabricast_statistics) - sizeof(size_t)) / sizeof(uint64_t),
-    COUNTERS = (offsetof(fabricast_statistics, addresses_in_use) - sizeof(size_t)) /
-               sizeof(uint64_t),
-};
+/* The statistics are a size, followed by a row of numbers. */
+#define NUMBER(field) ((offsetof(fabricast_statistics, field) - sizeof(size_t)) / sizeof(uint64_t))
+enum { NUMBERS = (sizeof(fabricast_statistics) - sizeof(size_t)) / sizeof(uint64_t) };
+
+/* Whether a number is a level, which goes up and down, and not a counter. */
+static int is_level(size_t number) {
+    return number >= NUMBER(addresses_in_use) && number <= NUMBER(addresses_shared_max);
+}
 
 static uint64_t *counters(fabricast_statistics *statistics) {
     return (uint64_t *)((char *)statistics + sizeof(size_t));
 }
 
-static void count_context(const fabricast_context *context, int sign) {
-    fabricast_statistics now = {.struct_size = sizeof now};
-    fabricast_context_statistics(context, &now);
-    for (int i = 0; i < COUNTERS; i++)
-        counters(&shim.ended)[i] += (uint64_t)sign * counters(&now)[i];
+/* Whether a number is about traffic, which measuring causes too. What is known of addresses and
+ * their reasons is not. */
+static int is_traffic(size_t number) {
+    return number < NUMBER(addresses_refused) || number == NUMBER(frames_foreign);
 }
 
 void statistics_context(const fabricast_context *context) {
-    count_context(context, 1);
     fabricast_statistics now = {.struct_size = sizeof now};
     fabricast_context_statistics(context, &now);
-    for (int i = COUNTERS; i < NUMBERS; i++)
-        if (counters(&shim.ended)[i] < counters(&now)[i])
+    for (size_t i = 0; i < NUMBERS; i++)
+        if (!is_level(i))
+            counters(&shim.ended)[i] += counters(&now)[i];
+        else if (counters(&shim.ended)[i] < counters(&now)[i])
             counters(&shim.ended)[i] = counters(&now)[i];
 }
 
 void statistics_measuring(int begins) {
-    count_context(shim.world_set->context, begins ? 1 : -1);
+    fabricast_statistics now = {.struct_size = sizeof now};
+    fabricast_context_statistics(shim.world_set->context, &now);
+    for (size_t i = 0; i < NUMBERS; i++)
+        if (is_traffic(i))
+            counters(&shim.ended)[i] += (uint64_t)(begins ? 1 : -1) * counters(&now)[i];
 }
 
 /* The way that the row's datagrams take. If communicators of one name are placed differently on
@@ -159,26 +164,18 @@ static void tell_rows(void) {
     }
 }
 
-/* How communicators got multicast addresses of their own, and why some did not. */
-static void tell_addresses(const fabricast_statistics *sum, const fabricast_statistics *most) {
-    char strategy[64] = "shared";
+/* When communicators get multicast addresses of their own. Returns whether they do. */
+static int tell_strategy(void) {
+    const char *shared = "shared";
+    char strategy[128] = "shared";
     if (shim.world_set)
         fabricast_context_strategy(shim.world_set->context, strategy, sizeof strategy);
     say("addresses of communicators: %s", strategy);
-    if (strcmp(strategy, "shared") != 0) {
-        say("broadcasts by an address of the communicator's own hosts: %" PRIu64, sum->sent_own);
-        say("addresses that a host sent to: at most %" PRIu64 " (several communicators: %" PRIu64
-            "), at the end %" PRIu64 " (%" PRIu64 ")",
-            most->addresses_in_use_max, most->addresses_shared_max, most->addresses_in_use,
-            most->addresses_shared);
-    }
-    if (sum->address_joins)
-        say("addresses: %" PRIu64 " joined, each after %.3f ms; %" PRIu64
-            " proven, %.3f ms later; communicators came to use one %" PRIu64
-            " times, %.3f ms after their first call",
-            sum->address_joins, mean_ms(sum->address_join_us, sum->address_joins),
-            sum->address_proofs, mean_ms(sum->address_proof_us, sum->address_proofs),
-            sum->address_changes, mean_ms(sum->address_change_us, sum->address_changes));
+    return strncmp(strategy, shared, strlen(shared)) != 0;
+}
+
+/* Why communicators had no multicast addresses of their own. */
+static void tell_refusals(const fabricast_statistics *sum) {
     if (sum->addresses_refused)
         say("addresses refused: %" PRIu64 "; no more addresses: %" PRIu64 ", denied: %" PRIu64
             ", no answer: %" PRIu64,
@@ -200,6 +197,28 @@ static void tell_addresses(const fabricast_statistics *sum, const fabricast_stat
             sum->hosts_set_aside, sum->addresses_unproven);
 }
 
+/* How communicators got multicast addresses of their own. */
+static void tell_addresses(const fabricast_statistics *sum, const fabricast_statistics *most) {
+    if (tell_strategy()) {
+        say("broadcasts by an address of the communicator's own hosts: %" PRIu64, sum->sent_own);
+        say("addresses that a host sent to: at most %" PRIu64 " (several communicators: %" PRIu64
+            "), at the end %" PRIu64 " (%" PRIu64 ")",
+            most->addresses_in_use_max, most->addresses_shared_max, most->addresses_in_use,
+            most->addresses_shared);
+    }
+    if (sum->address_joins)
+        say("addresses: %" PRIu64 " joined, each after %.3f ms; %" PRIu64
+            " proven, %.3f ms later; communicators came to use one %" PRIu64
+            " times, %.3f ms after their first call",
+            sum->address_joins, mean_ms(sum->address_join_us, sum->address_joins),
+            sum->address_proofs, mean_ms(sum->address_proof_us, sum->address_proofs),
+            sum->address_changes, mean_ms(sum->address_change_us, sum->address_changes));
+    tell_refusals(sum);
+    if (sum->memberships_lost)
+        say("memberships that the network had forgotten, and that were joined again: %" PRIu64,
+            sum->memberships_lost);
+}
+
 void statistics_tell(void) {
     int rank, size;
     PMPI_Comm_rank(shim.world, &rank);
@@ -214,6 +233,13 @@ void statistics_tell(void) {
                 shim.world);
     PMPI_Reduce(counters(&shim.ended), counters(&most), NUMBERS, MPI_UINT64_T, MPI_MAX, 0,
                 shim.world);
+    if (!shim.stats) {
+        if (rank == 0) {
+            tell_strategy();
+            tell_refusals(&sum);
+        }
+        return;
+    }
     PMPI_Reduce(shim.handed, handed, REASONS, MPI_UINT64_T, MPI_SUM, 0, shim.world);
     if (rank != 0) {
         PMPI_Send(rows, sizeof rows, MPI_BYTE, 0, 0, shim.world);

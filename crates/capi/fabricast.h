@@ -98,9 +98,9 @@ typedef struct fabricast_options {
   // and as long again until its memory is free: for tests. 0: at once.
   double inject_delay;
   // When groups get multicast addresses of their own, so that hosts outside receive nothing of
-  // them, the same in all processes: `pool(N)` (N addresses in advance) or `pool(N),max=M`,
-  // `lazy` (other ways until the address is proven), `basic` (a broadcast waits until then), or
-  // `shared` (never: all groups share a few addresses); null: `pool(8)`.
+  // them, the same in all processes: `pool`, `pool(N)` (N addresses in advance) or
+  // `pool(N),max=M`, `lazy` (other ways until the address is proven), `basic` (a broadcast waits
+  // until then), or `shared` (never: all groups share a few addresses); null: `pool`.
   const char *groups;
   // Which subnet grants these addresses: `igmp` (the kernel joins), `opensm` (an InfiniBand
   // subnet manager), or `auto`, which takes `opensm` for an interface that is IP over
@@ -203,7 +203,7 @@ typedef struct fabricast_statistics {
   // Hosts that could not join a multicast address that others had joined.
   uint64_t hosts_set_aside;
   // Multicast addresses to which groups of this host send now. This and the next three are
-  // levels; all others only rise.
+  // levels, as `groups` is; all others only rise.
   uint64_t addresses_in_use;
   // The highest number of such addresses since the context was created.
   uint64_t addresses_in_use_max;
@@ -211,6 +211,9 @@ typedef struct fabricast_statistics {
   uint64_t addresses_shared;
   // The highest number of such addresses since the context was created.
   uint64_t addresses_shared_max;
+  // Memberships of multicast addresses that the network had forgotten, as a subnet manager that
+  // was restarted has. The host joins again.
+  uint64_t memberships_lost;
 } fabricast_statistics;
 
 #ifdef __cplusplus
@@ -292,8 +295,8 @@ int fabricast_context_statistics(const struct fabricast_context *context,
 int fabricast_context_interface(const struct fabricast_context *context, char *name, size_t room);
 
 // Writes when groups get multicast addresses of their own, and by which subnet, to `name`, at most
-// `room` bytes with the zero byte at the end: for example "pool(8) by igmp", or "shared" if this
-// process gives groups none. Fails if the text does not fit.
+// `room` bytes with the zero byte at the end: for example "pool(8) by igmp", or "shared: " and the
+// reason if this process gives groups none. Fails if the text does not fit.
 //
 // # Safety
 // `context` is valid, and `name` is valid for `room` bytes.
@@ -345,18 +348,13 @@ int fabricast_group_grant(const struct fabricast_group *group, uint64_t address)
 int fabricast_address_put_back(const struct fabricast_context *context, uint64_t address);
 
 // Ends this process's part in the group: it waits for nothing in the group any more. What it has
-// sent is still brought to the others. All members must call this in the end. Null is allowed.
-//
-// # Safety
-// `group` came from [`fabricast_group_create`] and is not used afterwards.
-int fabricast_group_destroy(struct fabricast_group *group);
-
-// Removes a group that no process has used because not all members could create it. Null is
+// sent is still brought to the others. All members must call this in the end. A group in which
+// this process has started nothing ends at once, also if not all members could create it. Null is
 // allowed.
 //
 // # Safety
 // `group` came from [`fabricast_group_create`] and is not used afterwards.
-int fabricast_group_abandon(struct fabricast_group *group);
+int fabricast_group_destroy(struct fabricast_group *group);
 
 // Chooses how the group's barriers are made from the next one on, the same at all members:
 // `dissemination(N)`, `release(N)`, `combining(N)`, `central`, `mcs`, `tournament`, `bst` or

@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     one_by_one(count / 4, count);
     /* The host leaves a group a moment after the group ends: one IP group more or less is
      * possible. */
-    /* pool(8): eight addresses in advance, up to 32 if communicators come fast, and as many in
+    /* The default: eight addresses in advance, up to 32 if communicators come fast, and as many in
      * use. */
     int most = 8 + 2 * 32;
     CHECK(descriptors() <= fds + most, "%d descriptors, %d after the first quarter", descriptors(),

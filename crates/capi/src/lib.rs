@@ -271,8 +271,8 @@ pub unsafe extern "C" fn fabricast_context_interface(
 }
 
 /// Writes when groups get multicast addresses of their own, and by which subnet, to `name`, at most
-/// `room` bytes with the zero byte at the end: for example "pool(8) by igmp", or "shared" if this
-/// process gives groups none. Fails if the text does not fit.
+/// `room` bytes with the zero byte at the end: for example "pool(8) by igmp", or "shared: " and the
+/// reason if this process gives groups none. Fails if the text does not fit.
 ///
 /// # Safety
 /// `context` is valid, and `name` is valid for `room` bytes.
@@ -283,8 +283,8 @@ pub unsafe extern "C" fn fabricast_context_strategy(
     room: usize,
 ) -> c_int {
     let strategy = |context: &Context<Lent>| match context.strategy() {
-        Some((strategy, subnet)) => format!("{strategy} by {subnet}"),
-        None => "shared".into(),
+        Ok((strategy, subnet)) => format!("{strategy} by {subnet}"),
+        Err(why) => format!("shared: {why}"),
     };
     // SAFETY: the caller's promise.
     unsafe { write_about(context, name, room, strategy) }
@@ -437,7 +437,9 @@ pub unsafe extern "C" fn fabricast_address_put_back(
 }
 
 /// Ends this process's part in the group: it waits for nothing in the group any more. What it has
-/// sent is still brought to the others. All members must call this in the end. Null is allowed.
+/// sent is still brought to the others. All members must call this in the end. A group in which
+/// this process has started nothing ends at once, also if not all members could create it. Null is
+/// allowed.
 ///
 /// # Safety
 /// `group` came from [`fabricast_group_create`] and is not used afterwards.
@@ -448,23 +450,6 @@ pub unsafe extern "C" fn fabricast_group_destroy(group: *mut fabricast_group) ->
             // SAFETY: the caller's promise.
             let fabricast_group { inner, group, .. } = *unsafe { Box::from_raw(group) };
             inner.context.leave(group);
-        }
-        Ok(())
-    })
-}
-
-/// Removes a group that no process has used because not all members could create it. Null is
-/// allowed.
-///
-/// # Safety
-/// `group` came from [`fabricast_group_create`] and is not used afterwards.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fabricast_group_abandon(group: *mut fabricast_group) -> c_int {
-    call(|| {
-        if !group.is_null() {
-            // SAFETY: the caller's promise.
-            let fabricast_group { inner, group, .. } = *unsafe { Box::from_raw(group) };
-            inner.context.abandon(group);
         }
         Ok(())
     })

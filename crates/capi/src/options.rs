@@ -12,7 +12,7 @@ use fabricast_lib::communicator::{
 };
 use fabricast_lib::proto::group::{Refusal, UnknownStrategy};
 use fabricast_lib::setting;
-use fabricast_lib::subnet::manager::UnknownManager;
+use fabricast_lib::subnet::kind::UnknownSubnet;
 
 use crate::call::{Failure, wrong};
 
@@ -67,9 +67,9 @@ pub struct fabricast_options {
     /// and as long again until its memory is free: for tests. 0: at once.
     pub inject_delay: f64,
     /// When groups get multicast addresses of their own, so that hosts outside receive nothing of
-    /// them, the same in all processes: `pool(N)` (N addresses in advance) or `pool(N),max=M`,
-    /// `lazy` (other ways until the address is proven), `basic` (a broadcast waits until then), or
-    /// `shared` (never: all groups share a few addresses); null: `pool(8)`.
+    /// them, the same in all processes: `pool`, `pool(N)` (N addresses in advance) or
+    /// `pool(N),max=M`, `lazy` (other ways until the address is proven), `basic` (a broadcast waits
+    /// until then), or `shared` (never: all groups share a few addresses); null: `pool`.
     pub groups: *const c_char,
     /// Which subnet grants these addresses: `igmp` (the kernel joins), `opensm` (an InfiniBand
     /// subnet manager), or `auto`, which takes `opensm` for an interface that is IP over
@@ -140,7 +140,7 @@ impl fabricast_options {
         }
         if let Some(subnet) = text(self.subnet)? {
             let manager = subnet.parse();
-            let unknown = |e: UnknownManager| wrong(&format!("{}: {e}", setting::JOB_SUBNET));
+            let unknown = |e: UnknownSubnet| wrong(&format!("{}: {e}", setting::JOB_SUBNET));
             chosen.subnet = manager.map_err(unknown)?;
         }
         // SAFETY: `addresses` is null, or valid by the caller's promise.
@@ -354,7 +354,7 @@ pub struct fabricast_statistics {
     /// Hosts that could not join a multicast address that others had joined.
     pub hosts_set_aside: u64,
     /// Multicast addresses to which groups of this host send now. This and the next three are
-    /// levels; all others only rise.
+    /// levels, as `groups` is; all others only rise.
     pub addresses_in_use: u64,
     /// The highest number of such addresses since the context was created.
     pub addresses_in_use_max: u64,
@@ -362,6 +362,9 @@ pub struct fabricast_statistics {
     pub addresses_shared: u64,
     /// The highest number of such addresses since the context was created.
     pub addresses_shared_max: u64,
+    /// Memberships of multicast addresses that the network had forgotten, as a subnet manager that
+    /// was restarted has. The host joins again.
+    pub memberships_lost: u64,
 }
 
 impl fabricast_statistics {
@@ -411,6 +414,7 @@ impl fabricast_statistics {
             addresses_in_use_max: s.addresses.in_use_max,
             addresses_shared: s.addresses.shared,
             addresses_shared_max: s.addresses.shared_max,
+            memberships_lost: s.addresses.lost,
         }
     }
 

@@ -155,7 +155,7 @@ Environment:
   FABRICAST_BROADCAST=NAME      how broadcasts go, the same on all ranks: multicast (default), or by
                                 messages: tree, chain, scatter-allgather
   FABRICAST_GROUPS=NAME         when communicators get multicast addresses of their own, the same on
-                                all ranks: pool(N) or pool(N),max=M: in advance (default pool(8));
+                                all ranks: pool (default), pool(N) or pool(N),max=M: in advance;
                                 lazy: later; basic: broadcasts wait; shared: never
   FABRICAST_SUBNET=NAME         what grants them: igmp (the kernel), opensm (InfiniBand), auto
                                 (default)

@@ -31,22 +31,25 @@ pub fn run(args: &args::Run) -> u8 {
             eprintln!("fabricast: {why}");
             code
         }
-        Ok(command) if args.dry_run => {
+        Ok((command, _)) if args.dry_run => {
             let words: Vec<String> = command.iter().map(|word| line::quoted(word)).collect();
             println!("{}", words.join(" "));
             exit::OK
         }
-        Ok(command) => {
-            let error = Command::new(&command[0]).args(&command[1..]).exec();
+        Ok((command, variables)) => {
+            let mut launcher = Command::new(&command[0]);
+            let error = launcher.args(&command[1..]).envs(variables).exec();
             eprintln!("fabricast: {}: {error}", command[0].display());
             exit::IO
         }
     }
 }
 
-/// Builds the launcher's command with everything that the ranks need. Otherwise returns an exit
-/// code and the reason.
-fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
+type Variables = Vec<(OsString, OsString)>;
+
+/// Builds the launcher's command with everything that the ranks need, and the variables of its own
+/// environment. Otherwise returns an exit code and the reason.
+fn prepare(args: &args::Run) -> Result<(Vec<OsString>, Variables), (u8, String)> {
     let launcher = &args.command[0];
     if launcher.as_encoded_bytes().starts_with(b"-") {
         let why = format!(
@@ -80,7 +83,7 @@ fn prepare(args: &args::Run) -> Result<Vec<OsString>, (u8, String)> {
         preload,
         inherited: env::var_os(PRELOAD).filter(|value| !value.is_empty()),
     };
-    Ok(line.with(&args.command, runs))
+    Ok((line.with(&args.command, runs), line.variables))
 }
 
 /// Whether this is the path of an executable file.

@@ -45,15 +45,6 @@ fn random_runs_obey_the_judge() {
     let first: Vec<_> = failed.iter().take(12).collect();
     assert!(failed.is_empty(), "{} of {seeds}: {first:#?}", failed.len());
 
-    // Where the network forgets nothing, no datagram misses a member.
-    for (seed, run) in &runs {
-        let forgets = !Scenario::from_seed(*seed).faults.is_empty();
-        if let Ok(outcome) = run
-            && !forgets
-        {
-            assert_eq!(outcome.unreached, 0, "seed {seed}");
-        }
-    }
     // The runs are not empty: communicators broadcast by addresses of their own.
     let outcomes = runs.iter().flat_map(|(_, run)| run);
     let outcomes: Vec<&Outcome> = outcomes.map(|outcome| &**outcome).collect();
@@ -160,7 +151,7 @@ fn a_new_communicator_broadcasts_at_once_with_a_pool() {
 
 /// 64 communicators of half the hosts each: datagrams that hosts receive for the groups of others.
 fn foreign(shared: bool) -> (u64, Received) {
-    let mut scenario = Scenario::new(32, Strategy::default());
+    let mut scenario = Scenario::new(32, Strategy::pool(8));
     scenario.shared = shared;
     // With eight shared addresses, one is the context's own.
     scenario.addresses = if shared { 7 } else { 80 };
@@ -200,7 +191,7 @@ fn hosts_outside_a_communicator_are_hardly_bothered() {
 /// 2 000 communicators of 250 sets of hosts, all of which exist at the same time, where the manager
 /// has this many addresses.
 fn many_communicators(limit: u32) -> Outcome {
-    let mut scenario = Scenario::new(32, Strategy::default());
+    let mut scenario = Scenario::new(32, Strategy::pool(8));
     scenario.manager.limit = limit;
     let mut rng = Rng::new(7);
     let mut sets = BTreeSet::new();

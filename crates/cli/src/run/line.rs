@@ -13,7 +13,8 @@ pub enum Export {
     X,
     /// `-genv NAME VALUE`, of MPICH.
     Genv,
-    /// `--export=ALL,NAME=VALUE,...`, of Slurm.
+    /// `--export=ALL,NAME=VALUE,...`, of Slurm. A value with a comma, which would end it, goes by
+    /// the launcher's own environment, and by its name alone here.
     Slurm,
 }
 
@@ -118,7 +119,10 @@ impl Line {
         let all = self.all();
         let all: Vec<OsString> = all
             .iter()
-            .map(|(name, value)| assigned(name, value))
+            .map(|(name, value)| match value.as_bytes().contains(&b',') {
+                true => name.clone(),
+                false => assigned(name, value),
+            })
             .collect();
         all.join(OsStr::new(","))
     }
@@ -289,6 +293,19 @@ mod tests {
                 &format!("{head} {becoming} ./a"),
             );
         }
+    }
+
+    #[test]
+    fn slurm_takes_values_with_commas_from_the_environment() {
+        let groups = Line {
+            variables: vec![("FABRICAST_GROUPS".into(), "pool(4),max=9".into())],
+            ..line(Export::Slurm)
+        };
+        becomes(
+            &groups,
+            "srun ./a",
+            "srun --export=ALL,FABRICAST_GROUPS,LD_PRELOAD=/lib/ours.so ./a",
+        );
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub use self::wireup::descriptor::DESCRIPTOR_LEN;
 
 /// Longest time that creating a context waits for probes to prove that multicast reaches all hosts.
 const PROVE_MAX: Duration = Duration::from_millis(900);
+/// Longest time that it waits after that for the pool's first address.
+const POOL_MAX: Duration = Duration::from_millis(100);
 
 /// One process's end of a job: its sockets, and the thread that serves others meanwhile.
 pub struct Context<O: Divisible + Send + Sync + 'static> {
@@ -84,7 +86,8 @@ impl<O> From<Started<O>> for Request<O> {
 
 impl<O: Divisible + Send + Sync + 'static> Context<O> {
     /// Makes the processes of a job known to each other, opens the network, and waits until
-    /// multicast reaches all hosts, for at most one second. All processes call it at once.
+    /// multicast reaches all hosts, for at most one second. Then, for at most a tenth of a second,
+    /// until the first groups can have addresses of their own. All processes call it at once.
     ///
     /// # Errors
     /// Either all processes succeed, or all return an error with the same reason.
@@ -108,6 +111,9 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
         let mut engine = context.callers.shared.lock();
         engine.proven(now, &unreached);
         context.callers.left(engine);
+        if options.addresses != Some(0) {
+            context.await_pool()?;
+        }
         Ok(context)
     }
 
@@ -124,6 +130,16 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
             .shared
             .lock()
             .listen(&self.callers.shared.clock)
+    }
+
+    /// Waits until an address of the pool is proven, so that the first groups can have it.
+    fn await_pool(&self) -> Result<(), Error> {
+        let clock = self.callers.shared.clock;
+        let until = clock.now() + POOL_MAX;
+        self.callers.until(&Cell::new(None), &mut || (), |engine| {
+            let over = !engine.awaits_pool() || clock.now() >= until;
+            over.then_some(())
+        })
     }
 
     /// If this process probes the others: waits until it knows which of them its multicasts reach.
@@ -206,18 +222,12 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     }
 
     /// Leaves the group. This process has received everything that it was to receive. What it has
-    /// sent still goes to the other members.
+    /// sent still goes to the other members. A group in which this process has started nothing ends
+    /// at once, also if not all members could create it.
     pub fn leave(&self, group: Group) {
         let mut engine = self.callers.shared.lock();
         engine.leave(self.callers.shared.clock.now(), group.id);
         self.callers.left(engine);
-    }
-
-    /// Removes a group in which no member has started an operation, because not all members have
-    /// the group.
-    pub fn abandon(&self, group: Group) {
-        let now = self.callers.shared.clock.now();
-        self.callers.shared.lock().end(now, group.id);
     }
 
     /// Broadcasts from member `root` (an index into the group's members): the root sends `object`,
@@ -407,10 +417,12 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     }
 
     /// When groups get multicast addresses of their own, and the name of the subnet that grants
-    /// these: `igmp`, `opensm`, or `failed` if it has failed for good. `None`: this process gives
-    /// groups none, because it does not speak for its host, multicast does not reach enough hosts,
-    /// or [`Options::groups`] says so.
-    pub fn strategy(&self) -> Option<(Strategy, &'static str)> {
+    /// these: `igmp`, `opensm`, or `failed` if it has failed for good.
+    ///
+    /// # Errors
+    /// This process gives groups none, for this reason: [`Options::groups`] says so, it does not
+    /// speak for its host, or multicast does not reach enough hosts.
+    pub fn strategy(&self) -> Result<(Strategy, &'static str), &'static str> {
         self.callers.shared.lock().strategy()
     }
 

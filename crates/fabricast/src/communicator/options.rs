@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fabricast_proto::group::Strategy;
 
 use crate::config::{NetOptions, NetworkKind};
-use crate::subnet::manager::Manager;
+use crate::subnet::kind::SubnetKind;
 
 /// Options of a context. Each option has a default that works.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Options {
     /// from a pool. `None`: never; they share the context's few addresses.
     pub groups: Option<Strategy>,
     /// Which subnet grants these addresses.
-    pub subnet: Manager,
+    pub subnet: SubnetKind,
     /// Most addresses that groups get of their own at the same time, if that is fewer than the
     /// library has. The context's few shared addresses do not count. `None`: no further limit.
     pub addresses: Option<u32>,
@@ -56,7 +56,7 @@ impl Default for Options {
             scheme: "auto".into(),
             broadcast: BroadcastAlgorithm::Multicast,
             groups: Some(Strategy::default()),
-            subnet: Manager::Auto,
+            subnet: SubnetKind::Auto,
             addresses: None,
             host: None,
             runtime: None,

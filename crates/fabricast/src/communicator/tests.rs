@@ -282,6 +282,20 @@ fn groups_come_and_go() {
 }
 
 #[test]
+fn a_group_in_which_nothing_was_started_ends_at_once() {
+    job(3, 0.0, |rank, ranks, options| {
+        let context = Here::new(options, ranks).unwrap();
+        // The other members do not have it, and could not answer.
+        if rank == 0 {
+            let group = context.group(1, &[0, 1, 2]).unwrap();
+            context.leave(group);
+            assert!(context.callers.shared.lock().is_flushed());
+        }
+        ranks.allgather(&[]).unwrap();
+    });
+}
+
+#[test]
 fn nobody_leaves_a_barrier_before_the_last_has_entered() {
     use std::sync::atomic::AtomicU32;
     let entered = AtomicU32::new(0);

@@ -23,7 +23,7 @@ use crate::transport::{GroupAddress, Sleeper};
 
 pub mod failed;
 pub mod igmp;
-pub mod manager;
+pub mod kind;
 pub mod opensm;
 
 /// What grants memberships of multicast addresses to this host's port.

@@ -37,7 +37,8 @@ pub enum State {
     Lost,
 }
 
-/// Why a host or a group has no address. It is a fact for statistics, never an error.
+/// Why a host or a group has no address. It is a fact for statistics, never an error. In messages
+/// and statistics a reason is its place in this order; of several, the first is told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Refusal {
     /// The manager, the switches or the configured range have no more addresses.

@@ -62,6 +62,11 @@ impl Host {
         }
     }
 
+    /// Whether an address of the pool is proven, so that a new group can have it at once.
+    pub fn has_spare(&self) -> bool {
+        self.holder.has_spare()
+    }
+
     /// Returns an address that no member passes to [`Host::create`], because the creation failed.
     pub fn put_back(&mut self, now: Time, grant: Grant) {
         self.holder.put_back(now, grant);
@@ -278,9 +283,6 @@ impl Host {
     }
 
     fn next_order(&mut self) -> Option<(HostId, Message)> {
-        let coordinator = self.coordinator.as_mut()?;
-        let (to, message) = coordinator.orders.pop_front()?;
-        coordinator.statistics.messages += u64::from(to != self.host);
-        Some((to, message))
+        self.coordinator.as_mut()?.orders.pop_front()
     }
 }

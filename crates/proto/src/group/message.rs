@@ -13,7 +13,8 @@ use crate::id::{AddressId, GroupId};
 pub struct Grant {
     /// The address.
     pub address: AddressId,
-    /// The term: it changes each time the address goes to a different set of hosts.
+    /// The term, from when hosts are told to join the address until it is withdrawn. A group that
+    /// takes the address from the pool only narrows its hosts, within the term.
     pub term: u32,
 }
 
@@ -267,8 +268,7 @@ impl Writer<'_> {
     }
 
     fn refusal(&mut self, why: Refusal) -> &mut Self {
-        let at = Refusal::ALL.iter().position(|&other| other == why);
-        self.byte(at.unwrap_or(0) as u8)
+        self.byte(why.index() as u8)
     }
 
     fn set(&mut self, hosts: &HostSet) -> &mut Self {

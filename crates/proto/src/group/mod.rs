@@ -28,4 +28,4 @@ pub use host::Host;
 pub use hosts::{HostId, HostSet};
 pub use message::{Grant, HOSTS_MAX, Message, SENT_MAX};
 pub use statistics::{CoordinatorStatistics, GroupStatus, Level, Snapshot, Statistics, Times};
-pub use strategy::{Strategy, UnknownStrategy};
+pub use strategy::{Strategy, UnknownStrategy, shared_address};

@@ -9,12 +9,6 @@ use crate::time::Time;
 /// Counters of one host, and of the coordinator if the host is it.
 #[derive(Clone, Default, Debug)]
 pub struct Statistics {
-    /// Requests to join that went to the manager, repeated ones included.
-    pub joins: u64,
-    /// Requests to leave that went to the manager, repeated ones included.
-    pub leaves: u64,
-    /// Requests that the manager did not answer in time and that were repeated.
-    pub repeated: u64,
     /// Memberships that the network forgot.
     pub lost: u64,
     /// Refusals of the manager, by reason ([`Refusal::ALL`]).
@@ -95,10 +89,6 @@ impl Level {
 /// Counters of the coordinator.
 #[derive(Clone, Default, Debug)]
 pub struct CoordinatorStatistics {
-    /// Addresses that groups have taken from the pool.
-    pub taken: u64,
-    /// Groups of three hosts or more for which no address of the pool was at hand.
-    pub missed: u64,
     /// Proofs that were ordered.
     pub proofs: u64,
     /// Proofs that some hosts did not answer.
@@ -111,8 +101,6 @@ pub struct CoordinatorStatistics {
     pub set_aside: [u64; Refusal::ALL.len()],
     /// Addresses taken back from groups that others gain more by.
     pub taken_back: u64,
-    /// Messages sent to other hosts.
-    pub messages: u64,
 }
 
 /// The addresses and groups at one moment, as one host sees them.

@@ -1,10 +1,13 @@
 //! When a group gets an address of its own, as a value.
 
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::str::FromStr;
 
+use crate::id::AddressId;
+
 /// When a group gets a multicast address of its own (P5.2, P5.3, P5.4).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Strategy {
     /// A group is ready when its address is proven, or when it is known to get none (P5.2).
     Basic,
@@ -17,14 +20,26 @@ pub enum Strategy {
         /// Most addresses in advance, however fast groups come; at least `size`.
         max: u32,
     },
+    /// A pool whose size follows the number of hosts, so that each host that may be a group's
+    /// lowest has an address for it; at least 8 addresses, at most 64.
+    #[default]
+    PoolByHosts,
 }
 
-/// Addresses in advance of the default strategy.
-const SIZE: u32 = 8;
+/// Least and most addresses in advance of a pool whose size follows the number of hosts.
+const SIZES: RangeInclusive<u32> = 8..=64;
 /// Largest number that a strategy's name may contain.
 const SIZE_MAX: u32 = 4096;
 /// `max` of a pool whose name does not say it, as a multiple of `size`.
 const MAX_FACTOR: u32 = 4;
+
+/// The address of a group that has none of its own: one of 1 to `addresses`, by a hash of its
+/// members. All members compute the same, from the members in ascending order.
+pub fn shared_address(members: impl Iterator<Item = u32>, addresses: u32) -> AddressId {
+    let mix = |sum: u64, member: u32| (sum ^ u64::from(member)).wrapping_mul(0x0100_0000_01b3);
+    let mixed = members.fold(0xcbf2_9ce4_8422_2325, mix);
+    AddressId(1 + ((mixed >> 32) % u64::from(addresses)) as u32)
+}
 
 impl Strategy {
     /// A pool of `size` addresses that may grow to four times as many.
@@ -32,11 +47,25 @@ impl Strategy {
         let max = MAX_FACTOR * size;
         Strategy::Pool { size, max }
     }
-}
 
-impl Default for Strategy {
-    fn default() -> Strategy {
-        Strategy::pool(SIZE)
+    /// Whether there are addresses in advance.
+    pub fn has_pool(self) -> bool {
+        self.sizes(u32::MAX).0 > 0
+    }
+
+    /// How many addresses there are in advance among this many hosts: while few groups come, and at
+    /// most.
+    pub fn sizes(self, hosts: u32) -> (u32, u32) {
+        match self {
+            Strategy::Basic | Strategy::Lazy => (0, 0),
+            Strategy::Pool { size, max } => (size, max.max(size)),
+            Strategy::PoolByHosts => {
+                // The last two hosts are no group's lowest. A quarter is kept as the reserve.
+                let lowest = hosts.saturating_sub(2).min(*SIZES.end());
+                let size = (lowest * 4).div_ceil(3).clamp(*SIZES.start(), *SIZES.end());
+                (size, MAX_FACTOR * size)
+            }
+        }
     }
 }
 
@@ -49,6 +78,7 @@ impl fmt::Display for Strategy {
                 write!(f, "pool({size})")
             }
             Strategy::Pool { size, max } => write!(f, "pool({size}),max={max}"),
+            Strategy::PoolByHosts => write!(f, "pool"),
         }
     }
 }
@@ -63,7 +93,7 @@ impl fmt::Display for UnknownStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no strategy '{}': one of basic, lazy, pool(N), pool(N),max=M, with N from 1 to \
+            "no strategy '{}': one of basic, lazy, pool, pool(N), pool(N),max=M, with N from 1 to \
              {SIZE_MAX} and M at least N",
             self.name
         )
@@ -88,6 +118,7 @@ impl FromStr for Strategy {
         let strategy = match name {
             "basic" => Some(Strategy::Basic),
             "lazy" => Some(Strategy::Lazy),
+            "pool" => Some(Strategy::PoolByHosts),
             _ => pool(),
         };
         strategy.ok_or_else(|| UnknownStrategy {
@@ -119,7 +150,7 @@ mod tests {
             let name = strategy.to_string();
             assert_eq!(name.parse(), Ok(strategy), "{name}");
         }
-        assert_eq!("pool(8)".parse(), Ok(Strategy::default()));
+        assert_eq!("pool".parse(), Ok(Strategy::default()));
         let pool = Strategy::Pool { size: 4, max: 9 };
         assert_eq!("pool(4),max=9".parse(), Ok(pool));
     }

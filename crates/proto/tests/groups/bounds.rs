@@ -94,7 +94,7 @@ fn joined(now: Time, addresses: u32) -> Host {
     let config = Config {
         host: HostId(1),
         hosts: 4,
-        strategy: Strategy::default(),
+        strategy: Strategy::pool(8),
         addresses: 64,
         first: 1,
         context_address: true,

@@ -54,6 +54,83 @@ fn a_group_from_the_pool_sends_by_its_own_address_at_once() {
     assert_eq!(again, Some(grant));
 }
 
+/// P5.4: with the default, each host that may be a group's lowest has an address for it in advance.
+#[test]
+fn each_host_that_may_be_the_lowest_has_a_share() {
+    for hosts in [4, 6, 8, 16, 32] {
+        let mut world = rested(Scenario::calm(hosts, Strategy::default()));
+        let now = world.now;
+        for lowest in 0..hosts - 2 {
+            let group = set(&[lowest, lowest + 1, lowest + 2]);
+            let has_one = world.machine(lowest).take(now, &group).is_some();
+            assert!(has_one, "{lowest} of {hosts}");
+        }
+    }
+}
+
+/// Carries what machines ask for, as a network without delays, until they only wait.
+fn carry(machines: &mut [Host], now: Time) {
+    let mut is_moved = true;
+    while is_moved {
+        is_moved = false;
+        for from in 0..machines.len() {
+            loop {
+                let output = machines[from].poll(now);
+                is_moved |= !matches!(output, Output::Wait(_));
+                match output {
+                    Output::Wait(_) => break,
+                    Output::Join(a) | Output::JoinAnew(a) => machines[from].joined(now, a),
+                    Output::Leave(a) => machines[from].left(now, a),
+                    Output::Prove { address, .. } => {
+                        machines[from].proved(now, address, &HostSet::new());
+                    }
+                    Output::Tell { to, message } => {
+                        machines[to.0 as usize].message(now, HostId(from as u32), message);
+                    }
+                    Output::SendBy { .. } | Output::Ready(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Groups without a common process may have the same number. Each has its address, until it ends.
+#[test]
+fn groups_of_the_same_number_are_told_apart() {
+    let mut now = Time::ZERO;
+    let config = |host| Config {
+        host: HostId(host),
+        hosts: 6,
+        strategy: Strategy::Basic,
+        addresses: 8,
+        first: 1,
+        context_address: true,
+    };
+    let mut machines: Vec<Host> = (0..6).map(|host| Host::new(now, &config(host))).collect();
+    let both = [set(&[0, 1, 2]), set(&[3, 4, 5])];
+    for hosts in &both {
+        for host in hosts.iter() {
+            assert!(machines[host.0 as usize].create(now, GroupId(1), hosts.clone(), None));
+        }
+    }
+    let mut rest = |machines: &mut Vec<Host>| {
+        for _ in 0..3000 {
+            carry(machines, now);
+            now = now + Duration::from_millis(1);
+        }
+        now
+    };
+    let later = rest(&mut machines);
+    let is_own = |machine: &Host| machine.status(GroupId(1)).is_some_and(|status| status.own);
+    assert!(machines.iter().all(is_own));
+    for machine in &mut machines[..3] {
+        machine.ended(later, GroupId(1));
+    }
+    rest(&mut machines);
+    assert_eq!(machines[0].snapshot().alive, 1);
+    assert!(machines[3..].iter().all(is_own));
+}
+
 /// P5.4: hosts outside leave, and the pool is filled again; only the new address needs a proof.
 #[test]
 fn hosts_outside_leave_and_the_pool_is_filled_again() {
@@ -292,7 +369,7 @@ fn the_pool_grows_while_groups_come_fast() {
 /// A group of two hosts has one receiver, and a pool gives it nothing.
 #[test]
 fn a_pair_uses_unicast() {
-    let mut world = rested(Scenario::calm(4, Strategy::default()));
+    let mut world = rested(Scenario::calm(4, Strategy::pool(8)));
     let hosts = set(&[0, 3]);
     assert_eq!(world.create(1, &hosts).unwrap(), None);
     let status = world.machine(3).status(GroupId(1)).expect("a group");
@@ -328,7 +405,7 @@ fn what_does_not_belong_is_ignored() {
 #[test]
 fn an_address_of_an_earlier_term_is_ignored() {
     let (now, address) = (Time(1), AddressId(3));
-    let mut host = machine(now, Strategy::default());
+    let mut host = machine(now, Strategy::pool(8));
     let join = |term| Message::Join {
         grant: Grant { address, term },
         hosts: None,
@@ -362,7 +439,7 @@ fn a_grant_tells_of_the_proof() {
     let (now, address) = (Time(1), AddressId(3));
     let grant = Grant { address, term: 1 };
     for (lost, expected) in [(false, address), (true, AddressId(0))] {
-        let mut host = machine(now, Strategy::default());
+        let mut host = machine(now, Strategy::pool(8));
         host.message(now, HostId(0), Message::Join { grant, hosts: None });
         while !matches!(host.poll(now), Output::Wait(_)) {}
         host.joined(now, address);

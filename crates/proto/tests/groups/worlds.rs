@@ -42,7 +42,7 @@ fn random_worlds_obey_the_judge() {
 #[test]
 fn thousands_of_groups_share_64_addresses() {
     for limit in [u32::MAX, 4, 0] {
-        let mut scenario = Scenario::calm(32, Strategy::default());
+        let mut scenario = Scenario::calm(32, Strategy::pool(8));
         scenario.addresses = 63;
         scenario.manager.limit = limit;
         (scenario.groups, scenario.at_once) = (2000, 2000);

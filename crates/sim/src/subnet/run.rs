@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fabricast::proto::Time;
-use fabricast::proto::group::{HostId, HostSet, Strategy};
+use fabricast::proto::group::{HostId, HostSet};
 
 use super::manager::CONTEXT;
 use super::{Event, Outcome, Subnet, alarm};
@@ -40,6 +40,7 @@ impl Subnet<'_> {
         self.until(SILENCE);
         self.silent(unrest);
         self.close();
+        self.reached();
         self.outcome()
     }
 
@@ -171,6 +172,14 @@ impl Subnet<'_> {
         HostSet::first_hosts(self.scenario.hosts).without(&self.judge.crashed)
     }
 
+    /// Where the network forgets nothing, every datagram is led to all members.
+    fn reached(&mut self) {
+        let unreached = self.judge.unreached;
+        if self.scenario.faults.is_empty() && unreached > 0 {
+            self.complain(|| format!("{unreached} datagrams were not led to all members"));
+        }
+    }
+
     /// Checks that all addresses are free or in the pool.
     fn returned(&mut self) {
         let (live, alone) = (self.live(), self.judge.crashed.contains(HostId(0)));
@@ -188,10 +197,7 @@ impl Subnet<'_> {
         let kept = snapshot.taken - context - snapshot.spare;
         // A manager with few addresses is asked for one more now and then.
         let tried = u32::from(self.is_scarce());
-        let pool = match self.scenario.strategy {
-            Strategy::Pool { size, .. } => size,
-            _ => 0,
-        };
+        let (pool, _) = self.scenario.strategy.sizes(self.scenario.hosts);
         let left = snapshot.alive + snapshot.waiting;
         if left != 0 || kept > tried || snapshot.spare > pool {
             self.complain(|| format!("addresses are not returned: {snapshot:?}"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fabricast::proto::group::HostSet;
+use fabricast::proto::group::{HostSet, shared_address};
 use fabricast::proto::{AddressId, GroupId};
 
 use super::Subnet;
@@ -43,10 +43,6 @@ impl Subnet<'_> {
         if hosts.len() == self.scenario.hosts {
             return CONTEXT;
         }
-        // As the communicators of the library do.
-        let mix = |sum: u64, host: u32| (sum ^ u64::from(host)).wrapping_mul(0x0100_0000_01b3);
-        let hosts = hosts.iter().map(|host| host.0);
-        let mixed = hosts.fold(0xcbf2_9ce4_8422_2325, mix);
-        AddressId(1 + ((mixed >> 32) % u64::from(self.scenario.addresses)) as u32)
+        shared_address(hosts.iter().map(|host| host.0), self.scenario.addresses)
     }
 }

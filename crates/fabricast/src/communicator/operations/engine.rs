@@ -106,6 +106,8 @@ pub(crate) struct Engine<O: Divisible> {
     addressing: Option<Addressing>,
     /// When groups get addresses of their own, if they do.
     strategy: Option<Strategy>,
+    /// Why they do not, although there is a strategy.
+    unaddressed: &'static str,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
@@ -176,6 +178,7 @@ impl<O: Divisible> Engine<O> {
             speaker: None,
             memberships: Memberships::new(subnet),
             strategy: addressing.as_ref().map(|addressing| addressing.strategy),
+            unaddressed: "there are fewer than three hosts",
             addressing,
             algorithm: broadcast,
             groups: BTreeMap::new(),
@@ -211,11 +214,17 @@ impl<O: Divisible> Engine<O> {
         self.networks.far.net().port()
     }
 
-    /// When groups get addresses of their own, and the name of the subnet that grants these.
-    /// `None`: this process gives groups none.
-    pub fn strategy(&self) -> Option<(Strategy, &'static str)> {
-        self.speaker.as_ref()?;
-        Some((self.strategy?, self.memberships.subnet_name()))
+    /// When groups get addresses of their own, and the name of the subnet that grants these. If
+    /// this process gives groups none, why.
+    pub fn strategy(&self) -> Result<(Strategy, &'static str), &'static str> {
+        match self.strategy {
+            Some(strategy) if self.speaker.is_some() => {
+                Ok((strategy, self.memberships.subnet_name()))
+            }
+            Some(_) => Err(self.unaddressed),
+            None if self.algorithm == BroadcastAlgorithm::Multicast => Err("so chosen"),
+            None => Err("broadcasts go by messages"),
+        }
     }
 
     /// Whether other processes share this host's memory.

@@ -80,6 +80,8 @@ pub struct AddressStatistics {
     pub given_up: Reasons,
     /// At rank 0: hosts that could not join what others had joined and were set aside, by reason.
     pub set_aside: Reasons,
+    /// Memberships that the network had forgotten, as a manager that was restarted has.
+    pub lost: u64,
     /// From the request to join an address to the subnet's answer (P5.3).
     pub joins: Taken,
     /// From that answer to the proof (P5.3).
@@ -111,6 +113,7 @@ impl AddressStatistics {
             unled: 0,
             given_up: Reasons(counted.coordinator.given_up),
             set_aside: Reasons(counted.coordinator.set_aside),
+            lost: counted.lost,
             joins: (&counted.join_time).into(),
             proofs: (&counted.proof_time).into(),
             changes: (&counted.own_time).into(),

@@ -1,4 +1,7 @@
 //! A connection between two processes: words of a fixed length, and messages after some of them.
+//!
+//! Messages wait here, not in the kernel, while the peer does not read: a process may be stopped
+//! for an hour. The kernel would give up a connection whose peer takes nothing for so long.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,6 +23,11 @@ pub(super) const LOST: u8 = b'L';
 const BREAK_OFF: u8 = b'E';
 /// Kind of a word that a message follows; it names the message's length.
 const MESSAGE: u8 = b'M';
+/// Kind of a word that names how many bytes of messages the peer has read.
+const RECEIPT: u8 = b'R';
+/// A message leaves while at most this many bytes of messages before it have no receipt. The peer
+/// sends one as soon as it has read more.
+const UNREAD_MAX: u32 = 4 << 10;
 /// Largest length of a message, in bytes.
 const MESSAGE_MAX: u32 = 16 << 10;
 /// Length that says that the root's length is not known.
@@ -38,6 +46,12 @@ pub(super) struct Line {
     message: Vec<u8>,
     /// What is still to be written.
     pub unsaid: VecDeque<u8>,
+    /// Messages that wait for a receipt.
+    waiting: VecDeque<Vec<u8>>,
+    /// Bytes of messages to the peer that have no receipt.
+    unread: u32,
+    /// Bytes of messages from the peer that were read, since the last receipt.
+    read: u32,
     /// Number of the peer's words on groups that break off.
     break_offs: u32,
 }
@@ -76,6 +90,9 @@ impl Line {
             len: 0,
             message: Vec::new(),
             unsaid: VecDeque::new(),
+            waiting: VecDeque::new(),
+            unread: 0,
+            read: 0,
             break_offs: 0,
         }
     }
@@ -104,11 +121,21 @@ impl Line {
         }
     }
 
-    /// Writes a message, as [`Line::say`] does. It leaves with its word in one packet, which wakes
-    /// the peer once.
-    pub fn say_message(&mut self, bytes: &[u8]) {
-        self.unsaid.extend(word(MESSAGE, bytes.len() as u32));
-        self.say(bytes);
+    /// Writes a message, as [`Line::say`] does, when the peer has read most of those before it.
+    pub fn say_message(&mut self, bytes: Vec<u8>) {
+        self.waiting.push_back(bytes);
+        self.say_waiting();
+    }
+
+    fn say_waiting(&mut self) {
+        while self.unread <= UNREAD_MAX
+            && let Some(bytes) = self.waiting.pop_front()
+        {
+            self.unread += bytes.len() as u32;
+            // It leaves with its word in one packet, which wakes the peer once.
+            self.unsaid.extend(word(MESSAGE, bytes.len() as u32));
+            self.say(&bytes);
+        }
     }
 
     /// Reads what has arrived of one word, or of the message that follows it.
@@ -141,6 +168,11 @@ impl Line {
                             len: Some(both as u64).filter(|&len| len != UNTOLD),
                         })
                     }
+                    RECEIPT if whom <= self.unread => {
+                        self.unread -= whom;
+                        self.say_waiting();
+                        Said::Nothing
+                    }
                     MESSAGE if (1..=MESSAGE_MAX).contains(&whom) => {
                         self.message = vec![0; whom as usize];
                         Said::Nothing
@@ -161,7 +193,13 @@ impl Line {
                     return Said::Nothing;
                 }
                 self.len = 0;
-                Said::Message(mem::take(&mut self.message))
+                let message = mem::take(&mut self.message);
+                self.read += message.len() as u32;
+                if self.read > UNREAD_MAX {
+                    let read = mem::take(&mut self.read);
+                    self.say(&word(RECEIPT, read));
+                }
+                Said::Message(message)
             }
             Err(e) => unread(&e),
         }
@@ -176,5 +214,47 @@ fn unread(e: &io::Error) -> Said {
             Said::Closed("its host does not answer: the host or its link is down".into())
         }
         _ => Said::Closed(e.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    fn pair() -> [Line; 2] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        [near, far].map(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            Line::new(0, stream)
+        })
+    }
+
+    /// What a process that is stopped has not read waits with the one that sends.
+    #[test]
+    fn messages_wait_for_a_peer_that_does_not_read() {
+        let [mut near, mut far] = pair();
+        let message = |i: u16| [&i.to_be_bytes()[..], &[7; 98]].concat();
+        let count = 2000;
+        for i in 0..count {
+            near.say_message(message(i));
+        }
+        assert!(
+            near.unsaid.is_empty(),
+            "the kernel has taken what was written"
+        );
+        assert!(near.unread <= UNREAD_MAX + 100, "{}", near.unread);
+        let mut heard = Vec::new();
+        while heard.len() < count.into() {
+            if let Said::Message(bytes) = far.hear() {
+                heard.push(bytes);
+            }
+            assert!(matches!(near.hear(), Said::Nothing));
+        }
+        assert!(heard.iter().zip(0..).all(|(bytes, i)| *bytes == message(i)));
+        assert!(near.waiting.is_empty());
     }
 }

@@ -403,7 +403,7 @@ impl Watch {
                 }
                 for (rank, bytes) in self.mail.collect() {
                     if let Some(line) = self.lines.iter_mut().find(|l| l.rank == rank) {
-                        line.say_message(&bytes);
+                        line.say_message(bytes);
                     }
                 }
                 if self.record.closing.load(Ordering::Acquire) {

@@ -31,8 +31,10 @@ use crate::transport::{GroupAddress, Sleeper};
 
 /// How often the port is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often answers are looked for where the descriptor cannot be watched.
-const POLL_EVERY: Duration = Duration::from_millis(1);
+/// How often answers are looked for where the descriptor cannot be watched: after an eighth of the
+/// time since the last one, within these bounds.
+const POLL_MIN: Duration = Duration::from_millis(1);
+const POLL_MAX: Duration = Duration::from_millis(20);
 
 /// How multicast groups are named and created.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,8 +75,10 @@ pub struct OpenSm {
     look_at: Time,
     client: Client,
     news: VecDeque<(Gid, News)>,
-    /// When answers are looked for, if nothing watches.
+    /// When answers are looked for, if nothing watches and some are awaited.
     poll_at: Option<Time>,
+    /// When the last answer came, or the first of those that are awaited was asked for.
+    silent_since: Time,
 }
 
 impl OpenSm {
@@ -99,6 +103,7 @@ impl OpenSm {
             client: Client::new(),
             news: VecDeque::new(),
             poll_at: None,
+            silent_since: Time::ZERO,
         }
     }
 
@@ -167,10 +172,13 @@ impl OpenSm {
     fn receive(&mut self, now: Time) {
         loop {
             match self.device.receive(now) {
-                Ok(Some(received)) => match mad::decode(&received.mad) {
-                    Some(answer) if received.is_answered => self.client.answered(now, &answer),
-                    _ => self.client.not_answered(mad::transaction(&received.mad)),
-                },
+                Ok(Some(received)) => {
+                    self.silent_since = now;
+                    match mad::decode(&received.mad) {
+                        Some(answer) if received.is_answered => self.client.answered(now, &answer),
+                        _ => self.client.not_answered(mad::transaction(&received.mad)),
+                    }
+                }
                 Ok(None) => return,
                 Err(error) => {
                     self.client.none_answered();
@@ -250,7 +258,11 @@ impl Subnet for OpenSm {
         self.send(now);
         let is_polled =
             self.client.is_waiting() && self.device.is_open() && !self.device.is_watched();
-        self.poll_at = is_polled.then(|| now + POLL_EVERY);
+        if self.poll_at.is_none() {
+            self.silent_since = now;
+        }
+        let pause = (now.since(self.silent_since) / 8).clamp(POLL_MIN, POLL_MAX);
+        self.poll_at = is_polled.then(|| now + pause);
         Ok(())
     }
 

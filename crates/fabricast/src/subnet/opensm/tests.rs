@@ -12,7 +12,10 @@ use super::*;
 struct State {
     /// Whether reads fail, for this port and any that is opened.
     fails: bool,
+    /// Whether the manager answers nothing.
+    is_silent: bool,
     opened: u32,
+    reads: u32,
     waiting: Vec<Mad>,
 }
 
@@ -36,12 +39,16 @@ impl Device for Fake {
         let mut answer = *mad;
         // A request becomes an answer by one bit of its method.
         answer[3] |= 0x80;
-        self.0.lock().unwrap().waiting.push(answer);
+        let mut state = self.0.lock().unwrap();
+        if !state.is_silent {
+            state.waiting.push(answer);
+        }
         Ok(())
     }
 
     fn receive(&mut self) -> io::Result<Option<Received>> {
         let mut state = self.0.lock().unwrap();
+        state.reads += 1;
         if state.fails {
             return Err(io::Error::other("input/output error"));
         }
@@ -81,10 +88,9 @@ fn run(subnet: &mut OpenSm, now: &mut Time, time: Duration) -> Vec<News> {
     news
 }
 
-#[test]
-fn a_port_that_fails_is_opened_again() {
-    let state = Arc::new(Mutex::new(State::default()));
-    let shared = Arc::clone(&state);
+/// The subnet over ports in this state.
+fn subnet(state: &Arc<Mutex<State>>) -> OpenSm {
+    let shared = Arc::clone(state);
     let opener = move || {
         shared.lock().unwrap().opened += 1;
         // What was under way is gone with the port.
@@ -92,7 +98,36 @@ fn a_port_that_fails_is_opened_again() {
         Ok(Box::new(Fake(Arc::clone(&shared))) as Box<dyn Device>)
     };
     let device = Reopened::new(Box::new(opener)).unwrap();
-    let mut subnet = OpenSm::over(Config::default(), device);
+    OpenSm::over(Config::default(), device)
+}
+
+#[test]
+fn a_silent_manager_wakes_nobody_a_thousand_times_a_second() {
+    let state = Arc::new(Mutex::new(State {
+        is_silent: true,
+        ..State::default()
+    }));
+    let mut subnet = subnet(&state);
+    let mut now = Time(1);
+    subnet.create(now, &address(1));
+    let reads = || state.lock().unwrap().reads;
+    run(&mut subnet, &mut now, Duration::from_millis(8));
+    assert!(
+        reads() >= 8,
+        "an answer that comes soon is read soon: {}",
+        reads()
+    );
+    run(&mut subnet, &mut now, Duration::from_secs(10));
+    assert!(reads() < 800, "{} reads in 10 s", reads());
+    state.lock().unwrap().is_silent = false;
+    let news = run(&mut subnet, &mut now, Duration::from_secs(3));
+    assert_eq!(news, [News::Joined(address(1))]);
+}
+
+#[test]
+fn a_port_that_fails_is_opened_again() {
+    let state = Arc::new(Mutex::new(State::default()));
+    let mut subnet = subnet(&state);
     let mut now = Time(1);
     subnet.create(now, &address(1));
     let news = run(&mut subnet, &mut now, Duration::from_secs(1));

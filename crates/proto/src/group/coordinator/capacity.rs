@@ -75,6 +75,7 @@ impl Capacity {
     /// An address is proven; this many are.
     pub(super) fn proven(&mut self, proven: u32) {
         self.pause.reset();
+        self.reason = Refusal::NoAddresses;
         if proven > self.limit {
             self.limit = proven;
             self.backoff.reset();
@@ -139,7 +140,10 @@ mod tests {
         let minute = 60 * SECOND;
         assert_eq!(capacity.retry(now, 0), now + minute);
         now = now + minute;
+        assert_eq!(capacity.reason(), Refusal::NoAnswer);
         capacity.proven(1);
+        // What is lacking now, the range has not.
+        assert_eq!(capacity.reason(), Refusal::NoAddresses);
         capacity.pause(now, Refusal::NoAnswer);
         assert_eq!(capacity.retry(now, 0), now + PAUSE);
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::Coordinator;
 use super::entry::{Entry, Owner, Phase};
-use super::sets::Group;
+use super::sets::{Group, GroupKey};
 use crate::group::address::Refusal;
 use crate::group::holder::CONTEXT;
 use crate::group::hosts::{HostId, HostSet};
@@ -39,11 +39,12 @@ impl Coordinator {
         };
         // Only the lowest host has given an address of its share.
         let grant = grant.filter(|_| from == lowest);
-        let known = self.groups.get(&id).and_then(|group| group.hosts.as_ref());
+        let key = (id, lowest);
+        let known = self.groups.get(&key).and_then(|group| group.hosts.as_ref());
         if known.is_some_and(|known| *known != hosts) {
             return grant.map_or((), |grant| self.put_back(now, from, grant));
         }
-        let Some(group) = self.group(id, lowest) else {
+        let Some(group) = self.group(key) else {
             // The context has too many groups; this one uses what it finds.
             let none = Message::NoAddress(id, Refusal::NoAddresses);
             self.orders.push_back((from, none));
@@ -66,7 +67,7 @@ impl Coordinator {
         } else {
             if first {
                 let set = self.sets.entry(hosts.clone()).or_default();
-                set.users.insert(id);
+                set.users.insert(key);
                 self.address_for(now, lowest, &hosts, grant);
             }
             if self
@@ -82,30 +83,34 @@ impl Coordinator {
         if let Some(grant) = grant {
             self.put_back(now, from, grant);
         }
-        self.finish(now, id);
+        self.finish(now, key);
     }
 
     /// The group's last barrier is over at a host.
     pub(super) fn ended(&mut self, now: Time, from: HostId, id: GroupId, lowest: HostId) {
+        let key = (id, lowest);
         // A connection may be faster than that of the lowest host, which tells of the creation.
-        if !self.groups.contains_key(&id) && (!self.live.contains(lowest) || from < lowest) {
+        if !self.groups.contains_key(&key) && (!self.live.contains(lowest) || from < lowest) {
             return;
         }
-        let known = self.groups.get(&id).and_then(|group| group.hosts.as_ref());
+        let known = self.groups.get(&key).and_then(|group| group.hosts.as_ref());
         if known.is_some_and(|hosts| !hosts.contains(from)) {
             return;
         }
-        if let Some(group) = self.group(id, lowest) {
+        if let Some(group) = self.group(key) {
             group.ended.insert(from);
-            self.finish(now, id);
+            self.finish(now, key);
         }
     }
 
     /// Groups of a host have sent bytes.
     pub(super) fn sent(&mut self, now: Time, from: HostId, counts: &[(GroupId, u64)]) {
         for (id, bytes) in counts {
-            let hosts = self.groups.get(id).and_then(|group| group.hosts.as_ref());
-            let hosts = hosts.filter(|hosts| hosts.contains(from));
+            let mut of_number = self.groups.range((*id, HostId(0))..=(*id, from));
+            let hosts = of_number.find_map(|(_, group)| {
+                let hosts = group.hosts.as_ref();
+                hosts.filter(|hosts| hosts.contains(from))
+            });
             if let Some(set) = hosts.and_then(|hosts| self.sets.get_mut(hosts)) {
                 set.add(now, *bytes);
             }
@@ -117,10 +122,10 @@ impl Coordinator {
     pub(super) fn forget_user(&mut self, now: Time, host: HostId) {
         self.waiting.retain(|hosts| !hosts.contains(host));
         self.groups
-            .retain(|_, group| group.hosts.is_some() || group.lowest != host);
+            .retain(|(_, lowest), group| group.hosts.is_some() || *lowest != host);
         let all: Vec<_> = self.groups.keys().copied().collect();
-        for id in all {
-            self.finish(now, id);
+        for key in all {
+            self.finish(now, key);
         }
     }
 
@@ -139,7 +144,6 @@ impl Coordinator {
         }
         // More addresses of the pool would not help a host that is set aside.
         let able = self.able(now).includes(hosts);
-        self.statistics.missed += u64::from(able);
         self.pool.created(now, lowest, able);
         self.replan = true;
         let mut spares = self.addresses.iter();
@@ -174,7 +178,6 @@ impl Coordinator {
             true => self.withdraw(now, grant.address),
             false => self.narrow(now, grant.address, hosts),
         }
-        self.statistics.taken += 1;
         self.replan = true;
         true
     }
@@ -190,22 +193,21 @@ impl Coordinator {
     }
 
     /// A group, which begins here if a message about it comes before that of its creation.
-    fn group(&mut self, id: GroupId, lowest: HostId) -> Option<&mut Group> {
-        if !self.groups.contains_key(&id) && self.groups.len() >= GROUPS_MAX {
+    fn group(&mut self, key: GroupKey) -> Option<&mut Group> {
+        if !self.groups.contains_key(&key) && self.groups.len() >= GROUPS_MAX {
             return None;
         }
         let group = Group {
             hosts: None,
-            lowest,
             ended: HostSet::new(),
             told: HostSet::new(),
         };
-        Some(self.groups.entry(id).or_insert(group))
+        Some(self.groups.entry(key).or_insert(group))
     }
 
     /// Removes a group that is over at all members that are left.
-    fn finish(&mut self, now: Time, id: GroupId) {
-        let Some(group) = self.groups.get(&id) else {
+    fn finish(&mut self, now: Time, key: GroupKey) {
+        let Some(group) = self.groups.get(&key) else {
             return;
         };
         let Some(hosts) = &group.hosts else { return };
@@ -213,11 +215,11 @@ impl Coordinator {
             return;
         }
         let hosts = hosts.clone();
-        self.groups.remove(&id);
+        self.groups.remove(&key);
         let Some(set) = self.sets.get_mut(&hosts) else {
             return;
         };
-        set.users.remove(&id);
+        set.users.remove(&key);
         if !set.users.is_empty() {
             return;
         }
@@ -258,10 +260,11 @@ impl Coordinator {
         let Some(set) = self.sets.get(hosts) else {
             return;
         };
-        for &id in &set.users {
-            let told = self.groups.get(&id).map(|group| &group.told);
+        for key in &set.users {
+            let told = self.groups.get(key).map(|group| &group.told);
             for host in told.into_iter().flat_map(HostSet::iter) {
-                self.orders.push_back((host, Message::NoAddress(id, why)));
+                self.orders
+                    .push_back((host, Message::NoAddress(key.0, why)));
             }
         }
     }

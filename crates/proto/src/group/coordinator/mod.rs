@@ -13,7 +13,7 @@ use super::holder::{CONTEXT, MULTICAST_MIN};
 use super::hosts::{HostId, HostSet};
 use super::message::{Grant, Message};
 use super::statistics::{CoordinatorStatistics, Snapshot};
-use crate::id::{AddressId, GroupId};
+use crate::id::AddressId;
 use crate::time::Time;
 
 mod aside;
@@ -30,7 +30,7 @@ use aside::Aside;
 use capacity::Capacity;
 use entry::{Entry, Owner, Phase, VERIFY};
 use pool::Pool;
-use sets::{Group, Set};
+use sets::{Group, GroupKey, Set};
 
 /// Most addresses of the pool that are being joined and proven at the same time.
 const REPLACED_MAX: usize = 8;
@@ -49,7 +49,7 @@ pub(super) struct Coordinator {
     sets: BTreeMap<HostSet, Set>,
     /// Sets that have groups and no address.
     waiting: BTreeSet<HostSet>,
-    groups: BTreeMap<GroupId, Group>,
+    groups: BTreeMap<GroupKey, Group>,
     capacity: Capacity,
     pool: Pool,
     /// Hosts that could not join what others have joined.

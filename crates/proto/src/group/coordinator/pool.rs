@@ -13,6 +13,11 @@ const CREATED: u32 = 64;
 /// Weight of a host that has created none yet and is likely to.
 const LIKELY: u32 = 32;
 
+/// How many of so many addresses the coordinator keeps.
+fn reserve(addresses: u32) -> u32 {
+    addresses / 4
+}
+
 /// How large the pool is to be, and how likely each host needs addresses.
 pub(super) struct Pool {
     size: u32,
@@ -30,23 +35,28 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(strategy: Strategy, hosts: u32) -> Pool {
-        let (size, max) = match strategy {
-            Strategy::Pool { size, max } => (size, max.max(size)),
-            Strategy::Basic | Strategy::Lazy => (0, 0),
-        };
-        // Groups are mostly blocks of hosts: their lowest hosts divide the context evenly.
+        let (size, max) = strategy.sizes(hosts);
+        // The last two hosts are no group's lowest: a pair uses unicast.
+        let lowest = hosts.saturating_sub(2);
         let mut demand = vec![0; hosts as usize];
-        for at in 0..size.min(hosts) {
-            let bits = hosts.next_power_of_two().trailing_zeros();
-            let place = match bits {
-                0 => 0,
-                _ => at.reverse_bits() >> (32 - bits),
-            };
-            if let Some(demand) = demand.get_mut(place as usize) {
-                *demand = LIKELY;
+        if size - reserve(size) >= lowest {
+            demand[..lowest as usize].fill(LIKELY);
+            // A second one for host 0, once each other host has one.
+            demand[0] = 2 * LIKELY - 1;
+        } else {
+            // Groups are mostly blocks of hosts: their lowest hosts divide the context evenly.
+            for at in 0..size.min(hosts) {
+                let bits = hosts.next_power_of_two().trailing_zeros();
+                let place = match bits {
+                    0 => 0,
+                    _ => at.reverse_bits() >> (32 - bits),
+                };
+                if let Some(demand) = demand.get_mut(place as usize) {
+                    *demand = LIKELY;
+                }
             }
+            demand[0] = 2 * LIKELY;
         }
-        demand[0] = 2 * LIKELY;
         Pool {
             size,
             max,
@@ -66,7 +76,7 @@ impl Pool {
 
     /// Addresses that the coordinator keeps, for hosts whose share is used up.
     pub(super) fn reserve(&self) -> u32 {
-        self.target / 4
+        reserve(self.target)
     }
 
     /// A host has created a group; `missed` if no address was at hand.

@@ -11,10 +11,14 @@ use crate::time::Time;
 /// Time in which the bytes that a set has sent count half.
 const HALF_LIFE: Duration = Duration::from_secs(2);
 
+/// A group's number and its lowest host. Groups without a common process may have the same number.
+/// At most one of those on a host has the host's speaker, and so takes part.
+pub(super) type GroupKey = (GroupId, HostId);
+
 /// All groups of the same hosts.
 #[derive(Default)]
 pub(super) struct Set {
-    pub(super) users: BTreeSet<GroupId>,
+    pub(super) users: BTreeSet<GroupKey>,
     pub(super) address: Option<AddressId>,
     /// Bytes sent, which count less and less.
     bytes: u64,
@@ -48,8 +52,6 @@ impl Set {
 pub(super) struct Group {
     /// Its hosts, once a host has told of its creation.
     pub(super) hosts: Option<HostSet>,
-    /// Its lowest host, which tells of its creation.
-    pub(super) lowest: HostId,
     /// Hosts at which it is over.
     pub(super) ended: HostSet,
     /// Hosts that are told if it has no address.

@@ -16,7 +16,8 @@ use crate::time::Time;
 const PROOF_MIN: Duration = Duration::from_millis(1);
 /// Largest wait between two proofs of an address that hosts wait for.
 const PROOF_MAX: Duration = Duration::from_secs(1);
-/// Proofs in a row that some host did not answer before the coordinator gives the address up.
+/// Proofs in a row that some host did not answer before the coordinator sets the silent hosts aside
+/// or gives the address up.
 const PROOFS: u32 = 14;
 /// Unanswered proofs after which the silent hosts join again.
 const REJOIN_EVERY: u32 = 5;
@@ -286,12 +287,11 @@ impl Coordinator {
         };
         entry.tries += 1;
         let wait = PROOF_MIN * (1 << (entry.tries - 1).min(10));
-        let longest = match entry.owner {
+        let wait = match entry.owner {
             Owner::Context if entry.tries > PROOFS => VERIFY,
-            _ => PROOF_MAX,
+            _ => wait.min(PROOF_MAX),
         };
-        let wait = if longest == VERIFY { VERIFY } else { wait };
-        entry.due = now + wait.min(longest);
+        entry.due = now + wait;
         if !entry.is_live() {
             return;
         }

@@ -25,6 +25,12 @@ const READY: Duration = Duration::from_secs(10);
 const FIRST_USE: Duration = Duration::from_millis(2);
 
 impl Holder {
+    /// Whether an address of the pool is proven.
+    pub(in crate::group) fn has_spare(&self) -> bool {
+        let mut all = self.held.values();
+        all.any(|held| held.hosts.is_none() && held.may_send())
+    }
+
     /// The address of a new group of these hosts, of which this host is the lowest.
     pub(in crate::group) fn take(&mut self, hosts: &HostSet) -> Option<Grant> {
         if self.closed || !self.wants_address(hosts) {

@@ -390,7 +390,6 @@ impl Holder {
     fn act(&mut self, now: Time, address: AddressId, action: Option<Action>) {
         match action {
             Some(request @ (Action::RequestJoin | Action::RequestJoinAnew)) => {
-                self.statistics.joins += 1;
                 if let Some(held) = self.held.get_mut(&address) {
                     held.requested = Some(now);
                     held.joined = None;
@@ -400,10 +399,7 @@ impl Holder {
                     _ => Output::Join(address),
                 });
             }
-            Some(Action::RequestLeave) => {
-                self.statistics.leaves += 1;
-                self.outputs.push_back(Output::Leave(address));
-            }
+            Some(Action::RequestLeave) => self.outputs.push_back(Output::Leave(address)),
             Some(Action::TellJoined) => self.tell(Message::Joined(address)),
             Some(Action::TellRefused(why)) => self.tell(Message::Refused(address, why)),
             Some(Action::TellLost) => self.tell(Message::Lost(address)),

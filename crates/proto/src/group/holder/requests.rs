@@ -100,7 +100,6 @@ impl Holder {
         held.asked = false;
         held.due = now;
         self.requests -= 1;
-        self.statistics.repeated += 1;
         let give_up = held.tries >= TRIES && address != CONTEXT;
         let input = match give_up {
             true => Input::GiveUp,

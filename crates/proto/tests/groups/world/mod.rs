@@ -43,7 +43,7 @@ enum Event {
     Crash,
 }
 
-/// A message takes at most this many times the drawn delay, since messages keep their order.
+/// A message may come this much later than its drawn delay, since messages keep their order.
 const EXCUSE: Duration = Duration::from_millis(60);
 /// Time in which an unnoticed loss is found by the next regular proof.
 const UNNOTICED: Duration = Duration::from_secs(62);

@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-use fabricast_proto::group::{Grant, HostSet, Message, Output, Refusal};
+use fabricast_proto::group::{Grant, HostSet, Message, Output, Refusal, Strategy};
 use fabricast_proto::{AddressId, Command, GroupId, NodeId, Seq, Time};
 use tracing::{debug, info, warn};
 
@@ -37,12 +37,20 @@ impl<O: Divisible> Engine<O> {
         };
         let (strategy, members) = (addressing.strategy, speakers.clone());
         self.speaker = Speaker::new(now, addressing, (speakers, self.rank));
+        self.unaddressed = "another process speaks for this host";
         if self.speaker.is_some() {
             info!(%strategy, "groups get addresses of their own");
             // Messages may have arrived already.
             self.wake = Some(now);
             self.add_proof(members);
         }
+    }
+
+    /// Whether this process waits for the first address of a pool.
+    pub fn awaits_pool(&self) -> bool {
+        let has_pool = self.strategy.is_some_and(Strategy::has_pool);
+        let speaker = self.speaker.as_ref().filter(|_| has_pool);
+        speaker.is_some_and(|speaker| !speaker.host.has_spare())
     }
 
     /// Adds the group of all speakers in which addresses are proven. It sends nothing else.

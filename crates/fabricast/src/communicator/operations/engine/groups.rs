@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
+use fabricast_proto::group::shared_address;
 use fabricast_proto::{AddressId, Command, GroupId, NodeId, Refused, Seq, Time};
 use tracing::{info, warn};
 
@@ -128,8 +129,16 @@ impl<O: Divisible> Engine<O> {
         let is_first = speakers.first().copied() == leaders_first;
         if speakers.len() > 2 && is_first {
             self.begin_to_address(now, speakers);
-        } else if speakers.len() > 2 {
-            warn!("no group gets an address of its own: multicast does not reach rank 0's host");
+        } else if leaders.len() > 2 && self.strategy.is_some() {
+            self.unaddressed = match speakers.len() > 2 {
+                _ if self.memberships.awaits_subnet() => "the subnet does not answer",
+                true => "multicast does not reach rank 0's host",
+                false => "multicast reaches fewer than three hosts",
+            };
+            warn!(
+                why = self.unaddressed,
+                "no group gets an address of its own"
+            );
         }
     }
 
@@ -246,13 +255,19 @@ impl<O: Divisible> Engine<O> {
         if members == self.leaders {
             return AddressId(0);
         }
-        // Any function serves that all members compute alike and that distinguishes sets.
-        let mix = |sum: u64, m: &NodeId| (sum ^ u64::from(m.0)).wrapping_mul(0x0100_0000_01b3);
-        let mixed = members.iter().fold(0xcbf2_9ce4_8422_2325, mix);
-        AddressId(1 + ((mixed >> 32) % (ADDRESSES as u64 - 1)) as u32)
+        shared_address(members.iter().map(|m| m.0), ADDRESSES as u32 - 1)
     }
 
+    /// Leaves a group: this process starts nothing there any more. If it never has, no member has,
+    /// because all take part in everything. Then there is nothing to wait for.
     pub fn leave(&mut self, now: Time, group: GroupId) {
+        if self
+            .groups
+            .get(&group)
+            .is_some_and(|state| state.calls == 0)
+        {
+            return self.end(now, group);
+        }
         let networks = self.networks_of(group);
         if networks.is_empty() {
             self.groups.remove(&group);

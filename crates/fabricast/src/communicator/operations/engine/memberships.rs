@@ -19,13 +19,6 @@ use crate::subnet::failed::Failed;
 use crate::subnet::{self, News, Subnet};
 use crate::transport::GroupAddress;
 
-/// Time between two looks for answers of the subnet, soon after it was asked.
-const LOOK: Duration = Duration::from_millis(1);
-/// The same once it has been silent for [`SOON`].
-const LOOK_LATER: Duration = Duration::from_millis(20);
-/// How long answers are looked for often.
-const SOON: Duration = Duration::from_millis(100);
-
 /// What the subnet was asked for last, of one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
@@ -58,12 +51,8 @@ pub(super) enum Became {
 pub(super) struct Memberships {
     subnet: Box<dyn Subnet + Send>,
     asked: BTreeMap<AddressId, Asked>,
-    /// When the subnet was last asked for something.
-    asked_at: Time,
-    /// When it was last looked for answers.
-    looked: Time,
     news: VecDeque<(AddressId, Became)>,
-    /// When to look for answers again.
+    /// When to take answers again: the subnet says so, since no thread sleeps on its descriptor.
     wake: Time,
 }
 
@@ -72,8 +61,6 @@ impl Memberships {
         Memberships {
             subnet,
             asked: BTreeMap::new(),
-            asked_at: Time::ZERO,
-            looked: Time::ZERO,
             news: VecDeque::new(),
             wake: Time::NEVER,
         }
@@ -114,11 +101,10 @@ impl Memberships {
             Some(Asked::Granted) => self.news.push_back((id, Became::Joined)),
             Some(Asked::Leaving) | None => {
                 self.asked.insert(id, Asked::Joining);
-                self.asked_at = now;
                 self.subnet.create(now, at);
+                self.wake = now;
             }
         }
-        self.plan();
     }
 
     /// Begins to join an address anew: kernel, switches and manager are told once more.
@@ -132,7 +118,7 @@ impl Memberships {
             && matches!(asked, Asked::Attaching | Asked::Granted)
         {
             *asked = Asked::Joining;
-            self.asked_at = now;
+            self.wake = now;
             networks.leave(Network::InterNode, id);
             self.subnet.leave(now, at);
             self.subnet.create(now, at);
@@ -155,12 +141,11 @@ impl Memberships {
                     networks.leave(Network::InterNode, id);
                 }
                 *asked = Asked::Leaving;
-                self.asked_at = now;
                 self.subnet.leave(now, at);
+                self.wake = now;
             }
             None => self.news.push_back((id, Became::Left)),
         }
-        self.plan();
     }
 
     /// When to take the subnet's answers.
@@ -194,7 +179,6 @@ impl Memberships {
         addresses: &Addresses,
         networks: &mut Networks<O>,
     ) {
-        self.looked = now;
         if let Err(error) = self.subnet.step(now) {
             warn!(%error, "the subnet gives no more addresses");
             self.fail(networks);
@@ -237,7 +221,7 @@ impl Memberships {
                 news => info!(%news, "the subnet tells"),
             }
         }
-        self.plan();
+        self.wake = self.subnet.due().unwrap_or(Time::NEVER);
     }
 
     /// Takes note of how the network's join of a granted address has ended, or that it goes on.
@@ -257,10 +241,10 @@ impl Memberships {
                 debug!(%error, address = %at, "cannot join");
                 self.asked.remove(&id);
                 self.subnet.leave(now, at);
+                self.wake = now;
                 self.news.push_back((id, Became::Failed(error)));
             }
         }
-        self.plan();
     }
 
     /// What has become of a membership, the oldest first.
@@ -278,7 +262,7 @@ impl Memberships {
     #[cfg(test)]
     pub fn put_subnet(&mut self, subnet: Box<dyn Subnet + Send>) {
         self.subnet = subnet;
-        self.plan();
+        self.wake = Time::ZERO;
     }
 
     /// The subnet has failed for good. From now on it refuses everything. Groups go on by shared
@@ -300,18 +284,6 @@ impl Memberships {
             }
             self.news.push_back((id, became));
         }
-    }
-
-    /// Sets when to look for answers again. No thread sleeps on the subnet's descriptor.
-    fn plan(&mut self) {
-        let unanswered = self.asked.values().any(|&asked| asked != Asked::Granted);
-        let pause = match self.looked.since(self.asked_at) < SOON {
-            true => LOOK,
-            false => LOOK_LATER,
-        };
-        let looks = unanswered.then_some(self.looked + pause);
-        let all = [self.subnet.due(), looks].into_iter().flatten();
-        self.wake = all.min().unwrap_or(Time::NEVER);
     }
 }
 

@@ -13,7 +13,7 @@ use super::opensm::{Config, OpenSm};
 /// Which subnet grants addresses, by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
-pub enum Manager {
+pub enum SubnetKind {
     /// `auto`: an InfiniBand subnet manager if the interface is IP over InfiniBand and this process
     /// may use its port, else `igmp`.
     #[default]
@@ -24,31 +24,31 @@ pub enum Manager {
     OpenSm,
 }
 
-impl Manager {
+impl SubnetKind {
     /// Opens the subnet for what goes by this network interface.
     ///
     /// # Errors
-    /// The port of an InfiniBand subnet cannot be opened, and [`Manager::OpenSm`] asks for it.
+    /// The port of an InfiniBand subnet cannot be opened, and [`SubnetKind::OpenSm`] asks for it.
     pub fn open(self, interface: &str) -> io::Result<Box<dyn Subnet + Send>> {
         Ok(match self {
-            Manager::OpenSm => Box::new(OpenSm::open(Config::default())?),
-            Manager::Auto if is_infiniband(interface) => match OpenSm::open(Config::default()) {
+            SubnetKind::OpenSm => Box::new(OpenSm::open(Config::default())?),
+            SubnetKind::Auto if is_infiniband(interface) => match OpenSm::open(Config::default()) {
                 Ok(opensm) => Box::new(opensm),
                 Err(error) => {
                     info!(%error, "no InfiniBand port: the kernel joins multicast addresses");
                     Box::new(Igmp::new())
                 }
             },
-            Manager::Auto | Manager::Igmp => Box::new(Igmp::new()),
+            SubnetKind::Auto | SubnetKind::Igmp => Box::new(Igmp::new()),
         })
     }
 
     /// The name.
     pub fn name(self) -> &'static str {
         match self {
-            Manager::Auto => "auto",
-            Manager::Igmp => "igmp",
-            Manager::OpenSm => "opensm",
+            SubnetKind::Auto => "auto",
+            SubnetKind::Igmp => "igmp",
+            SubnetKind::OpenSm => "opensm",
         }
     }
 }
@@ -60,24 +60,24 @@ fn is_infiniband(interface: &str) -> bool {
     kind.is_ok_and(|kind| kind.trim() == ARPHRD_INFINIBAND)
 }
 
-impl FromStr for Manager {
-    type Err = UnknownManager;
+impl FromStr for SubnetKind {
+    type Err = UnknownSubnet;
 
-    fn from_str(name: &str) -> Result<Manager, UnknownManager> {
-        let all = [Manager::Auto, Manager::Igmp, Manager::OpenSm];
-        let named = all.into_iter().find(|manager| manager.name() == name);
-        named.ok_or_else(|| UnknownManager(name.into()))
+    fn from_str(name: &str) -> Result<SubnetKind, UnknownSubnet> {
+        let all = [SubnetKind::Auto, SubnetKind::Igmp, SubnetKind::OpenSm];
+        let named = all.into_iter().find(|kind| kind.name() == name);
+        named.ok_or_else(|| UnknownSubnet(name.into()))
     }
 }
 
 /// No subnet has this name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnknownManager(String);
+pub struct UnknownSubnet(String);
 
-impl fmt::Display for UnknownManager {
+impl fmt::Display for UnknownSubnet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unknown subnet '{}'; known: auto, igmp, opensm", self.0)
     }
 }
 
-impl std::error::Error for UnknownManager {}
+impl std::error::Error for UnknownSubnet {}
