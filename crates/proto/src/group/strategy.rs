@@ -161,7 +161,7 @@ mod tests {
             "",
             "Basic",
             "basic ",
-            "pool",
+            "pool ",
             "pool()",
             "pool(0)",
             "pool(+1)",
