@@ -55,16 +55,13 @@ const PAPERS_EXAMPLES: &str = "\
 Examples:
   fabricast-lab papers                     everything: a minute or so
   fabricast-lab papers p4 --quick          a look at P4's, in seconds
-  fabricast-lab papers p3                  P3's protocol for files beside unicast, by \
-receivers and losses
-  fabricast-lab papers p5                  what a new communicator's first broadcasts take, by the \
-way
-                                           in which it gets a multicast address
+  fabricast-lab papers p3                  P3's protocol for files beside unicast
+  fabricast-lab papers p5                  a new communicator's first broadcasts, by how it gets
+                                           its multicast address
   fabricast-lab papers --html report.html  verdicts, plots, methods and calibration in one file
   fabricast-lab papers --answer 10.0.0.1   on 10.0.0.2 and 10.0.0.3; then, on 10.0.0.1:
   fabricast-lab papers p2 --live 10.0.0.2,10.0.0.3
-                                           P2's round trips on this network beside the \
-simulated ones";
+                                           P2's round trips here beside simulated ones";
 
 const MODEL_LONG: &str = "\
 Print what the papers' models say about broadcasts and barriers, without simulating anything.

@@ -606,17 +606,19 @@ impl Announcing {
         let what = json!({
             "fabricast": 11, "session": 5, "port": port, "name": name, "len": len,
         });
-        Announcing::saying(socket, what.to_string().into_bytes())
+        Announcing::saying(vec![socket], what.to_string().into_bytes())
     }
 
-    /// Announces with these bytes.
-    pub fn saying(socket: UdpSocket, bytes: Vec<u8>) -> Announcing {
+    /// Announces with these bytes, by all sockets at the same time.
+    pub fn saying(sockets: Vec<UdpSocket>, bytes: Vec<u8>) -> Announcing {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let (tell, said) = channel();
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                let _ = socket.send_to(&bytes, ANNOUNCED);
+                for socket in &sockets {
+                    let _ = socket.send_to(&bytes, ANNOUNCED);
+                }
                 let _ = tell.send(());
                 thread::sleep(Duration::from_millis(10));
             }

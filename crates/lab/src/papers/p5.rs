@@ -55,7 +55,9 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
         reproduces: "experiment 3",
         method: "The time from the call that creates the communicator until all hosts have all \
              broadcasts, divided by their number. The number at which the gain equals the paper's \
-             is searched. Senders have a fixed rate, so high that it holds nothing back. Only with \
+             is searched. In the column 'lazy, shared' an address of all hosts is proven from the \
+             beginning, and carries the broadcasts until the group's own is; in the others they go \
+             by unicast. Senders have a fixed rate, so high that it holds nothing back. Only with \
              that does lazy lie between basic and pool: with the pacer's own rate it is slower \
              than basic for some numbers of broadcasts.",
         run: by_iterations,

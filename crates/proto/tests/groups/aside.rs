@@ -18,7 +18,11 @@ fn set(hosts: &[u32]) -> HostSet {
 fn world(change: impl FnOnce(&mut Scenario)) -> World {
     let mut scenario = Scenario::calm(8, Strategy::pool(4));
     change(&mut scenario);
-    let mut world = World::new(1, scenario);
+    started(1, scenario)
+}
+
+fn started(seed: u64, scenario: Scenario) -> World {
+    let mut world = World::new(seed, scenario);
     world.start().unwrap();
     wait(&mut world, 10);
     world
@@ -126,6 +130,21 @@ fn a_host_that_probes_do_not_reach_takes_the_pool_from_nobody() {
         assert_eq!(world.machine(0).snapshot().aside, 0);
         let status = world.machine(lowest).status(GroupId(2)).expect("a group");
         assert!(status.own, "{status:?}");
+    }
+}
+
+/// Others whose answers are lost now and then are not set aside with a host that never answers.
+#[test]
+fn losses_set_no_other_host_aside() {
+    for seed in 1..=16 {
+        let mut scenario = Scenario::calm(8, Strategy::pool(4));
+        scenario.manager.deaf = Some(LAME);
+        scenario.manager.probes_lost = 0.1;
+        let mut world = started(seed, scenario);
+        wait(&mut world, 10);
+        let counted = world.machine(0).statistics().coordinator.set_aside;
+        assert_eq!(counted[Refusal::Unproven.index()], 1, "seed {seed}");
+        assert_eq!(world.machine(0).set_aside(), [(LAME, Refusal::Unproven)]);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
+use rustix::process::Signal;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::common::place::Place;
@@ -15,16 +16,17 @@ pub fn repeated_session(place: &impl Place) {
     let source = dir.file(&name, 100_000);
     let (send, address) = place.sender(&source, &[]);
     let heard = place.on(3, || hear(place.ip(3), &name));
-    // The receiver hears both equally often, however busy the machine is.
-    let repeated = |host| {
+    // However busy the machine is, the receiver hears one host when it hears the other.
+    send.signal(Signal::STOP);
+    let socket = |host| {
         place.on(host, || {
             let socket = UdpSocket::bind((place.ip(host), 0)).unwrap();
             let by = SockRef::from(&socket).set_multicast_if_v4(&place.ip(host));
             by.unwrap();
-            Announcing::saying(socket, heard.clone())
+            socket
         })
     };
-    let (_honest, liar) = (repeated(1), repeated(3));
+    let both = Announcing::saying(vec![socket(1), socket(3)], heard);
     let copy = dir.path("copy");
     let by = place.ip(2).to_string();
     let fixed = ["recv", copy.to_str().unwrap(), "--json", "--interface", &by];
@@ -34,7 +36,8 @@ pub fn repeated_session(place: &impl Place) {
     for word in ["several", &address, &place.ip(3).to_string()] {
         assert!(reason.contains(word), "{word}: {reason}");
     }
-    drop(liar);
+    drop(both);
+    send.signal(Signal::CONT);
     recv.end().expect(0);
     send.end().expect(0);
     same(&source, &copy);

@@ -77,6 +77,8 @@ pub(super) struct Entry {
     pub(super) answered: Time,
     /// Proofs in a row that some hosts did not answer.
     pub(super) tries: u32,
+    /// Hosts that have answered none of these proofs.
+    pub(super) mute: HostSet,
     /// When the next proof may begin.
     pub(super) due: Time,
     /// Hosts of the context's address that the manager has refused; `due` says when they try again.
@@ -117,6 +119,7 @@ impl Entry {
             proof: None,
             answered: now,
             tries: 0,
+            mute: HostSet::new(),
             due: now,
             refused: false,
             refusals: BTreeMap::new(),

@@ -286,6 +286,10 @@ impl Coordinator {
             return;
         };
         entry.tries += 1;
+        entry.mute = match entry.tries {
+            1 => silent.clone(),
+            _ => entry.mute.common(silent),
+        };
         let wait = PROOF_MIN * (1 << (entry.tries - 1).min(10));
         let wait = match entry.owner {
             Owner::Context if entry.tries > PROOFS => VERIFY,
@@ -307,10 +311,15 @@ impl Coordinator {
             }
         }
         if entry.tries >= PROOFS && address != CONTEXT {
+            // A host that has answered one proof lost another by chance, unless all hosts have.
+            let mute = match entry.mute.is_empty() {
+                true => silent.clone(),
+                false => entry.mute.clone(),
+            };
             let needed = entry.hosts.common(&self.live);
-            match silent.includes(&needed) {
+            match mute.includes(&needed) {
                 true => self.give_up(now, address, Refusal::Unproven),
-                false => self.set_aside(now, address, silent, Refusal::Unproven),
+                false => self.set_aside(now, address, &mute, Refusal::Unproven),
             }
         }
     }

@@ -56,6 +56,8 @@ pub struct Behaviour {
     pub unheard: Option<HostId>,
     /// A host that probes by no address but the context's reach, and whose own arrive nowhere.
     pub deaf: Option<HostId>,
+    /// Probability that a host's answer to a probe is lost.
+    pub probes_lost: f64,
 }
 
 /// The manager, its database, and the tables of the switches.

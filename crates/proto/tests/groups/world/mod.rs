@@ -483,7 +483,13 @@ impl World {
             |host| self.manager.forwards(address, host) && !self.judge.crashed.contains(host);
         let reached = |host| reached(host) && !self.stopped.contains(host);
         let back = reached(prover);
-        let answered: HostSet = of.iter().filter(|&host| back && reached(host)).collect();
+        let mut answered: HostSet = of.iter().filter(|&host| back && reached(host)).collect();
+        let lost = self.manager.behaviour.probes_lost;
+        for host in of.iter() {
+            if lost > 0.0 && self.rng.chance(lost) {
+                answered.remove(host);
+            }
+        }
         for host in answered.iter() {
             self.judge.proved(address, host);
             self.judge.excused.remove(&(address, host));

@@ -53,6 +53,7 @@ impl Scenario {
                 barred: None,
                 unheard: None,
                 deaf: None,
+                probes_lost: 0.0,
             },
             delay_us: 50,
             groups: 40,
