@@ -16,12 +16,13 @@ fn set(hosts: &[u32]) -> HostSet {
 
 /// Eight hosts with a pool of four addresses, some time after their start.
 fn world(change: impl FnOnce(&mut Scenario)) -> World {
-    let mut scenario = Scenario::calm(8, Strategy::pool(4));
-    change(&mut scenario);
-    started(1, scenario)
+    seeded(1, change)
 }
 
-fn started(seed: u64, scenario: Scenario) -> World {
+/// Like [`world`], with what chance decides drawn from this seed.
+fn seeded(seed: u64, change: impl FnOnce(&mut Scenario)) -> World {
+    let mut scenario = Scenario::calm(8, Strategy::pool(4));
+    change(&mut scenario);
     let mut world = World::new(seed, scenario);
     world.start().unwrap();
     wait(&mut world, 10);
@@ -137,10 +138,10 @@ fn a_host_that_probes_do_not_reach_takes_the_pool_from_nobody() {
 #[test]
 fn losses_set_no_other_host_aside() {
     for seed in 1..=16 {
-        let mut scenario = Scenario::calm(8, Strategy::pool(4));
-        scenario.manager.deaf = Some(LAME);
-        scenario.manager.probes_lost = 0.1;
-        let mut world = started(seed, scenario);
+        let mut world = seeded(seed, |scenario| {
+            scenario.manager.deaf = Some(LAME);
+            scenario.manager.probes_lost = 0.1;
+        });
         wait(&mut world, 10);
         let counted = world.machine(0).statistics().coordinator.set_aside;
         assert_eq!(counted[Refusal::Unproven.index()], 1, "seed {seed}");

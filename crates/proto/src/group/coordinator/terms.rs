@@ -311,7 +311,8 @@ impl Coordinator {
             }
         }
         if entry.tries >= PROOFS && address != CONTEXT {
-            // A host that has answered one proof lost another by chance, unless all hosts have.
+            // Of a host that has answered a proof, other answers were lost by chance. If each host
+            // has answered one, only the last proof is left to go by.
             let mute = match entry.mute.is_empty() {
                 true => silent.clone(),
                 false => entry.mute.clone(),

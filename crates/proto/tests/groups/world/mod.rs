@@ -484,9 +484,8 @@ impl World {
         let reached = |host| reached(host) && !self.stopped.contains(host);
         let back = reached(prover);
         let mut answered: HostSet = of.iter().filter(|&host| back && reached(host)).collect();
-        let lost = self.manager.behaviour.probes_lost;
         for host in of.iter() {
-            if lost > 0.0 && self.rng.chance(lost) {
+            if self.rng.chance(self.manager.behaviour.probes_lost) {
                 answered.remove(host);
             }
         }
