@@ -57,7 +57,13 @@ impl Sender {
             && self.members[i].is_mine()
         {
             self.fall_back_to_unicast(i, path_state);
+            self.try_multicast();
         }
+    }
+
+    /// Multicast may reach members on unicast by now: probes one of them at once.
+    pub fn try_multicast(&mut self) {
+        self.probing.reprobes_one = true;
     }
 
     /// Takes the number of probes that a member needed to answer.
@@ -138,10 +144,23 @@ impl Sender {
         }
     }
 
+    /// Once, as soon as a member of the group's path has everything that was sent: whether it has
+    /// received a new packet. All of these went by multicast.
+    pub(super) fn judge_first(&mut self, i: usize, f: &Feedback<'_>) -> Option<bool> {
+        let (all, sent) = (self.group_fresh(), self.ops.sent);
+        let has_way_back = self.has_way_back();
+        let m = &mut self.members[i];
+        let by_group = m.path == GROUP_PATH && m.path_state == PathState::Multicast;
+        if !has_way_back || m.judged || !by_group || all == 0 || f.cum != sent {
+            return None;
+        }
+        m.judged = true;
+        Some(f.received > 0)
+    }
+
     /// Chooses a member that the sender probes by multicast now, if one is due.
     pub(super) fn reprobe_paths(&mut self, now: Time) {
-        // A group without an address has no multicast to return to.
-        if self.relay.is_some() || self.is_pair() || self.to_each {
+        if !self.has_way_back() {
             return;
         }
         let end = self.ops.end;
@@ -169,9 +188,30 @@ impl Sender {
         }
     }
 
+    /// Whether members can return from unicast to multicast. A group without an address has no
+    /// multicast.
+    fn has_way_back(&self) -> bool {
+        self.relay.is_none() && !self.is_pair() && !self.to_each
+    }
+
+    /// A member that the sender probes at once. Streams of different groups begin with different
+    /// members, so that none of them waits for another that is never reached.
+    fn reprobed_at_once(&mut self) -> Option<NodeId> {
+        let wanted = core::mem::take(&mut self.probing.reprobes_one);
+        if !wanted || !self.has_way_back() {
+            return None;
+        }
+        let cut_off = |m: &&Member| m.path_state == PathState::Unicast && m.is_mine();
+        let count = self.members.iter().filter(cut_off).count();
+        let turn = self.group.0 as usize % count.max(1);
+        let member = self.members.iter().filter(cut_off).nth(turn);
+        member.map(|m| m.node)
+    }
+
     /// The next probe of path re-probing: only the named member answers it.
     pub fn next_reprobe(&mut self, nonces: &mut Nonces) -> Option<Transmission> {
-        let node = self.probing.reprobes.pop_front()?;
+        let due = self.probing.reprobes.pop_front();
+        let node = due.or_else(|| self.reprobed_at_once())?;
         let i = self.index_of(node)?;
         let nonce = nonces.multicast();
         self.members[i].reprobe.nonce = Some(nonce);

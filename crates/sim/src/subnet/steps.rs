@@ -195,6 +195,7 @@ impl Subnet<'_> {
                 Event::Arrived(_)
                 | Event::Slow { .. }
                 | Event::Outpaced { .. }
+                | Event::Unheard { .. }
                 | Event::Proven(_) => {}
             }
         }

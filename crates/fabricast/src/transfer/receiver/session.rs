@@ -335,6 +335,7 @@ impl<'a> ReceiverSession<'a> {
             | Event::Path { .. }
             | Event::Slow { .. }
             | Event::Outpaced { .. }
+            | Event::Unheard { .. }
             | Event::AddressSilent { .. }
             | Event::AddressProven { .. } => Ok(()),
         }

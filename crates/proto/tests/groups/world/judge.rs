@@ -70,10 +70,12 @@ impl Judge {
         Ok(())
     }
 
-    /// The network has forgotten an entry. Senders learn it before `until`.
+    /// The network has forgotten an entry. Senders learn it before `until`, or before a later time
+    /// that was given earlier.
     pub fn forgotten(&mut self, address: AddressId, host: HostId, until: Time) {
         self.proven.remove(&(address, host));
-        self.excused.insert((address, host), until);
+        let known = self.excused.entry((address, host)).or_default();
+        *known = until.max(*known);
     }
 
     /// A probe has shown that an entry works.
