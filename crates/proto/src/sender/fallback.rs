@@ -76,6 +76,8 @@ impl Sender {
     pub(super) fn move_to(&mut self, i: usize, path: usize) {
         let from = core::mem::replace(&mut self.members[i].path, path);
         if from != path {
+            // What it has received says no more by which path.
+            self.members[i].judged = true;
             if let Some(l) = self.paths[from].as_mut() {
                 l.window.forget(i as u32);
                 l.pacer.require(i, false);
@@ -144,14 +146,14 @@ impl Sender {
         }
     }
 
-    /// Once, as soon as a member of the group's path has everything that was sent: whether it has
+    /// Once, as soon as a founder on the group's path has everything that was sent: whether it has
     /// received a new packet. All of these went by multicast.
     pub(super) fn judge_first(&mut self, i: usize, f: &Feedback<'_>) -> Option<bool> {
-        let (all, sent) = (self.group_fresh(), self.ops.sent);
-        let has_way_back = self.has_way_back();
+        let (sent, has_way_back) = (self.ops.sent, self.has_way_back());
         let m = &mut self.members[i];
         let by_group = m.path == GROUP_PATH && m.path_state == PathState::Multicast;
-        if !has_way_back || m.judged || !by_group || all == 0 || f.cum != sent {
+        let has_all = f.cum == sent && f.cum != m.first;
+        if m.judged || !has_way_back || !by_group || !has_all {
             return None;
         }
         m.judged = true;
