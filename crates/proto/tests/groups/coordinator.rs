@@ -93,7 +93,7 @@ fn a_host_that_joins_during_a_proof_is_proven_after_it() {
     assert_eq!(c.machine.set_aside(), []);
 }
 
-/// Each membership that is made anew may be in the switches' tables later. So the host does not join
+/// A membership that is made anew comes into the switches' tables later. So the host does not join
 /// again after each proof that it does not answer.
 #[test]
 fn a_silent_host_joins_again_after_the_first_proof_and_each_fifth() {
