@@ -375,16 +375,6 @@ pub enum Event {
         /// How this node reaches the member from now on.
         path_state: PathState,
     },
-    /// In one stream of this node after another, no multicast has reached a member before it had
-    /// everything by retransmissions. The streams are over too soon to find out by themselves that
-    /// multicast does not reach it, so the caller may want to prove that, or to say
-    /// [`Command::Unreached`] in the next groups.
-    Unheard {
-        /// The group of the last of these streams.
-        group: GroupId,
-        /// The member.
-        node: NodeId,
-    },
     /// [`Command::Prove`] has ended.
     Proven(GroupId),
     /// [`Command::ProveAddress`] has found that a member does not receive what goes by the address,

@@ -13,7 +13,6 @@ mod members;
 mod op_table;
 mod outgoing;
 mod own_stream;
-mod unheard;
 
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -31,7 +30,6 @@ use copies::Copies;
 use gathered::Gathered;
 use group::Group;
 use op_table::{Entry, OpTable, Stream};
-use unheard::Unheard;
 
 /// Answers to probes that may wait to be sent. The node drops further ones, and the prober probes
 /// again.
@@ -58,8 +56,6 @@ pub struct Node {
     copies: Copies,
     /// Words that go together.
     gathered: Gathered,
-    /// Members that multicast may not reach.
-    unheard: Unheard,
     /// Groups that may have something to do now.
     ready: VecDeque<usize>,
     /// When other groups will have something to do. An entry that differs from its group's `timer`
@@ -93,7 +89,6 @@ impl Node {
             queries: VecDeque::new(),
             copies: Copies::default(),
             gathered: Gathered::default(),
-            unheard: Unheard::default(),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: Counters::default(),

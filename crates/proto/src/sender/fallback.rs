@@ -57,13 +57,7 @@ impl Sender {
             && self.members[i].is_mine()
         {
             self.fall_back_to_unicast(i, path_state);
-            self.try_multicast();
         }
-    }
-
-    /// Multicast may reach members on unicast by now: probes one of them at once.
-    pub fn try_multicast(&mut self) {
-        self.probing.reprobes_one = true;
     }
 
     /// Takes the number of probes that a member needed to answer.
@@ -76,8 +70,6 @@ impl Sender {
     pub(super) fn move_to(&mut self, i: usize, path: usize) {
         let from = core::mem::replace(&mut self.members[i].path, path);
         if from != path {
-            // What it has received says no more by which path.
-            self.members[i].judged = true;
             if let Some(l) = self.paths[from].as_mut() {
                 l.window.forget(i as u32);
                 l.pacer.require(i, false);
@@ -146,23 +138,10 @@ impl Sender {
         }
     }
 
-    /// Once, as soon as a founder on the group's path has everything that was sent: whether it has
-    /// received a new packet. All of these went by multicast.
-    pub(super) fn judge_first(&mut self, i: usize, f: &Feedback<'_>) -> Option<bool> {
-        let (sent, has_way_back) = (self.ops.sent, self.has_way_back());
-        let m = &mut self.members[i];
-        let by_group = m.path == GROUP_PATH && m.path_state == PathState::Multicast;
-        let has_all = f.cum == sent && f.cum != m.first;
-        if m.judged || !has_way_back || !by_group || !has_all {
-            return None;
-        }
-        m.judged = true;
-        Some(f.received > 0)
-    }
-
     /// Chooses a member that the sender probes by multicast now, if one is due.
     pub(super) fn reprobe_paths(&mut self, now: Time) {
-        if !self.has_way_back() {
+        // A group without an address has no multicast to return to.
+        if self.relay.is_some() || self.is_pair() || self.to_each {
             return;
         }
         let end = self.ops.end;
@@ -190,30 +169,9 @@ impl Sender {
         }
     }
 
-    /// Whether members can return from unicast to multicast. A group without an address has no
-    /// multicast.
-    fn has_way_back(&self) -> bool {
-        self.relay.is_none() && !self.is_pair() && !self.to_each
-    }
-
-    /// A member that the sender probes at once. Streams of different groups begin with different
-    /// members, so that none of them waits for another that is never reached.
-    fn reprobed_at_once(&mut self) -> Option<NodeId> {
-        let wanted = core::mem::take(&mut self.probing.reprobes_one);
-        if !wanted || !self.has_way_back() {
-            return None;
-        }
-        let cut_off = |m: &&Member| m.path_state == PathState::Unicast && m.is_mine();
-        let count = self.members.iter().filter(cut_off).count();
-        let turn = self.group.0 as usize % count.max(1);
-        let member = self.members.iter().filter(cut_off).nth(turn);
-        member.map(|m| m.node)
-    }
-
     /// The next probe of path re-probing: only the named member answers it.
     pub fn next_reprobe(&mut self, nonces: &mut Nonces) -> Option<Transmission> {
-        let due = self.probing.reprobes.pop_front();
-        let node = due.or_else(|| self.reprobed_at_once())?;
+        let node = self.probing.reprobes.pop_front()?;
         let i = self.index_of(node)?;
         let nonce = nonces.multicast();
         self.members[i].reprobe.nonce = Some(nonce);

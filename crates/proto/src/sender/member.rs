@@ -95,8 +95,6 @@ pub struct Member {
     pub probes: u32,
     /// Watches whether multicast reaches the receiver.
     pub hearing: Hearing,
-    /// Whether it is known if the group's first packets have reached the receiver by multicast.
-    pub judged: bool,
     /// When the sender tries multicast again, if multicast does not reach the receiver.
     pub reprobe: Reprobe,
 }
@@ -137,7 +135,6 @@ impl Member {
             counted: (0, 0, 0),
             probes: 1,
             hearing: Hearing::default(),
-            judged: false,
             reprobe: Reprobe::NEW,
         }
     }

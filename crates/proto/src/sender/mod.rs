@@ -110,8 +110,6 @@ struct Probing {
     queue: VecDeque<Target>,
     /// Members on unicast that the sender is to probe by multicast.
     reprobes: VecDeque<NodeId>,
-    /// Whether it is to probe one of those on unicast at once.
-    reprobes_one: bool,
     /// Index of the member whose turn it is to be probed alone.
     next: usize,
     /// When the sender looks for silent members next.
@@ -207,7 +205,6 @@ impl Sender {
                 sender.members[i].path_state = PathState::Unicast;
             } else if m.path_state == PathState::Unicast && !m.delegated {
                 sender.fall_back_to_unicast(i, PathState::Unicast);
-                sender.try_multicast();
             }
         }
         sender.update_windows();

@@ -278,7 +278,3 @@ pub fn bytes(len: usize, salt: u8) -> Vec<u8> {
 pub fn is_data(b: &[u8]) -> bool {
     b[wire::HEADER_LEN] == wire::kind::DATA
 }
-
-pub fn is_probe(b: &[u8]) -> bool {
-    b[wire::HEADER_LEN] == wire::kind::PROBE
-}

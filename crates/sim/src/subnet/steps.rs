@@ -195,7 +195,6 @@ impl Subnet<'_> {
                 Event::Arrived(_)
                 | Event::Slow { .. }
                 | Event::Outpaced { .. }
-                | Event::Unheard { .. }
                 | Event::Proven(_) => {}
             }
         }

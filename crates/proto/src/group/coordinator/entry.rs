@@ -11,8 +11,6 @@ use crate::time::Time;
 /// Time between two proofs of an address that is proven: the network may forget unnoticed.
 pub(super) const VERIFY: Duration = Duration::from_secs(60);
 
-/// Least time between two proofs of an address that is proven.
-pub(super) const RECHECK: Duration = Duration::from_secs(1);
 /// Time in which hosts must say that they send no more.
 pub(super) const WITHDRAWALS: Duration = Duration::from_secs(1);
 /// Time in which hosts must answer an order to join once another host has.
@@ -77,8 +75,6 @@ pub(super) struct Entry {
     pub(super) proof: Option<Proof>,
     /// When all of `proven` had answered.
     pub(super) answered: Time,
-    /// When the last proof ended.
-    pub(super) checked: Time,
     /// Proofs in a row that some hosts did not answer.
     pub(super) tries: u32,
     /// Hosts that have answered none of these proofs.
@@ -122,7 +118,6 @@ impl Entry {
             awaited: HostSet::new(),
             proof: None,
             answered: now,
-            checked: now,
             tries: 0,
             mute: HostSet::new(),
             due: now,
@@ -143,11 +138,6 @@ impl Entry {
         matches!(self.phase, Phase::Joining | Phase::Proven)
     }
 
-    /// An address that is proven may not reach all hosts any more: it is proven again soon.
-    pub(super) fn recheck(&mut self, now: Time) {
-        self.due = self.due.min((self.checked + RECHECK).max(now));
-    }
-
     /// Whether the address is in the pool.
     pub(super) fn is_spare(&self) -> bool {
         self.is_live() && matches!(self.owner, Owner::Spare | Owner::Dealt(_))
@@ -166,7 +156,6 @@ impl Entry {
         self.asked.remove(host);
         self.joined.remove(host);
         self.refusals.remove(&host);
-        self.untold.remove(host);
         self.unprove(host);
     }
 

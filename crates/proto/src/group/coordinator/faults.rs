@@ -66,16 +66,6 @@ impl Coordinator {
         self.replan |= self.aside.len() < before;
     }
 
-    /// Multicast reaches these hosts again, by the context's address. So it may by others.
-    pub(super) fn reached_again(&mut self, hosts: &HostSet) {
-        let before = self.aside.len();
-        self.aside.retain(|&host, aside| {
-            let mute = matches!(aside.why, Refusal::NoAnswer | Refusal::Unproven);
-            !hosts.contains(host) || !mute || aside.trial.is_some()
-        });
-        self.replan |= self.aside.len() < before;
-    }
-
     /// An address is given up: hosts that were tried by it are tried again later.
     pub(super) fn end_trials(&mut self, now: Time, address: AddressId) {
         for aside in self.aside.values_mut() {
@@ -98,7 +88,10 @@ impl Coordinator {
             match self.aside.get_mut(&host) {
                 Some(aside) if aside.trial == Some(address) => aside.fail(now, why),
                 Some(_) => {}
-                None => self.begin_aside(now, host, why),
+                None => {
+                    self.statistics.set_aside[why.index()] += 1;
+                    self.aside.insert(host, Aside::new(now, why));
+                }
             }
         }
         self.replan = true;
@@ -119,12 +112,6 @@ impl Coordinator {
         } else {
             self.withdraw(now, address);
         }
-    }
-
-    /// No new address is for this host, until it is tried again.
-    pub(super) fn begin_aside(&mut self, now: Time, host: HostId, why: Refusal) {
-        self.statistics.set_aside[why.index()] += 1;
-        self.aside.insert(host, Aside::new(now, why));
     }
 
     /// Hosts that do not answer give no address to a group.

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use core::time::Duration;
 
-use super::address::Refusal;
 use super::border::Config;
 use super::holder::{CONTEXT, MULTICAST_MIN};
 use super::hosts::{HostId, HostSet};
@@ -75,10 +74,20 @@ pub(super) struct Coordinator {
 impl Coordinator {
     pub(super) fn new(now: Time, config: &Config) -> Coordinator {
         let live = HostSet::first_hosts(config.hosts);
-        let mut coordinator = Coordinator {
+        let mut addresses = BTreeMap::new();
+        if config.context_address {
+            let mut entry = Entry::new(now, Owner::Context);
+            entry.phase = Phase::Proven;
+            entry.hosts = live.clone();
+            entry.joined = live.clone();
+            entry.proven = live.clone();
+            entry.due = now + VERIFY;
+            addresses.insert(CONTEXT, entry);
+        }
+        Coordinator {
             count: config.hosts,
-            live: live.clone(),
-            addresses: BTreeMap::new(),
+            live,
+            addresses,
             sets: BTreeMap::new(),
             waiting: BTreeSet::new(),
             groups: BTreeMap::new(),
@@ -94,22 +103,7 @@ impl Coordinator {
             replan: config.hosts >= MULTICAST_MIN,
             orders: VecDeque::new(),
             statistics: CoordinatorStatistics::default(),
-        };
-        if let Some(reached) = &config.reached {
-            let mut entry = Entry::new(now, Owner::Context);
-            entry.phase = Phase::Proven;
-            entry.joined = live.common(reached);
-            entry.proven = entry.joined.clone();
-            entry.asked = live.without(reached);
-            entry.untold = entry.asked.clone();
-            entry.due = now + VERIFY;
-            for host in entry.asked.iter() {
-                coordinator.begin_aside(now, host, Refusal::Unproven);
-            }
-            entry.hosts = live;
-            coordinator.addresses.insert(CONTEXT, entry);
         }
-        coordinator
     }
 
     /// A message of a host.

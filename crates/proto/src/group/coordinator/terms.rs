@@ -1,9 +1,8 @@
 //! The terms of an address: hosts join, probes prove it, hosts stop sending, hosts leave.
 
-use core::mem;
 use core::time::Duration;
 
-use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, RECHECK, VERIFY, WITHDRAWALS};
+use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS};
 use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
 use crate::group::holder::{CONTEXT, MULTICAST_MIN};
@@ -26,6 +25,8 @@ const REJOIN_EVERY: u32 = 5;
 /// membership was lost until the address is proven again. If the switches' tables followed the
 /// manager later than that, probes could pass by the tables of before.
 const REST: Duration = Duration::from_secs(1);
+/// Wait before the next proof when a sender has noticed that multicast does not reach a member.
+const RECHECK: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// Gives an address, which no host sends to, to other hosts and a new owner.
@@ -233,7 +234,6 @@ impl Coordinator {
         let Some(proof) = entry.proof.take_if(|proof| proof.prover == host) else {
             return;
         };
-        entry.checked = now;
         let mut silent = proof.of.common(silent);
         if silent.len() + 1 >= proof.of.len() && !silent.is_empty() {
             // Answers come by the address, too: perhaps they do not reach the prover.
@@ -242,12 +242,7 @@ impl Coordinator {
         }
         let answered = proof.of.without(&silent).common(&entry.joined);
         entry.proven.extend(answered.iter());
-        // While others have yet to be proven, too, nobody sends by the address.
-        let told = match entry.phase {
-            Phase::Proven => answered.common(&entry.untold),
-            _ => HostSet::new(),
-        };
-        for host in told.iter() {
+        for host in answered.common(&entry.untold).iter() {
             entry.untold.remove(host);
             self.orders.push_back((host, Message::Proven(address)));
         }
@@ -257,19 +252,15 @@ impl Coordinator {
         }
         if silent.is_empty() {
             entry.answered = now;
-            // Hosts of the context's address that join it again are proven when they have.
-            if entry.untold.is_empty() {
-                entry.tries = 0;
-            }
+            entry.tries = 0;
             entry.due = match entry.phase {
-                Phase::Proven if entry.untold.common(&entry.joined).is_empty() => now + VERIFY,
+                Phase::Proven => now + VERIFY,
                 _ => now,
             };
         } else {
             self.statistics.silent += 1;
             self.unanswered(now, address, &silent);
         }
-        self.reached_again(&told);
         self.advance(now, address);
     }
 
@@ -280,7 +271,7 @@ impl Coordinator {
             && entry.joined.contains(from)
             && entry.proof.is_none()
         {
-            entry.recheck(now);
+            entry.due = entry.due.min(now + RECHECK);
         }
     }
 
@@ -291,9 +282,6 @@ impl Coordinator {
         // better one. A sender serves a member that multicast does not reach by unicast.
         let is_kept = self.addresses.get(&address).is_some_and(keeps);
         let was_proven = !is_kept && self.unproven(now, address);
-        if was_proven {
-            self.recheck(now, silent);
-        }
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
@@ -333,15 +321,6 @@ impl Coordinator {
             match mute.includes(&needed) {
                 true => self.give_up(now, address, Refusal::Unproven),
                 false => self.set_aside(now, address, &mute, Refusal::Unproven),
-            }
-        }
-    }
-
-    /// Hosts are silent that had proven an address: the other addresses are proven again, too.
-    fn recheck(&mut self, now: Time, silent: &HostSet) {
-        for entry in self.addresses.values_mut() {
-            if entry.phase == Phase::Proven && !entry.proven.common(silent).is_empty() {
-                entry.recheck(now);
             }
         }
     }
@@ -388,16 +367,7 @@ impl Coordinator {
             Phase::Joining => {}
             Phase::Proven => {
                 if entry.proof.is_none() && entry.due <= now {
-                    // The context's address stays proven while hosts have yet to join it.
-                    let joined = needed.common(&entry.joined);
-                    let refused = mem::take(&mut entry.refused);
-                    for host in entry.asked.iter().filter(|_| refused) {
-                        self.orders.push_back((host, Message::Rejoin(address)));
-                    }
-                    match joined.len() > 1 {
-                        true => self.prove(address, joined),
-                        false => entry.due = now + VERIFY,
-                    }
+                    self.prove(address, needed);
                 }
             }
             Phase::Withdrawing => {
@@ -422,7 +392,6 @@ impl Coordinator {
         };
         entry.phase = Phase::Proven;
         entry.tries = 0;
-        let untold = mem::take(&mut entry.untold);
         // The proof may be that of an earlier term.
         entry.due = (entry.answered + VERIFY).max(now + RECHECK);
         if entry.owner == Owner::Spare {
@@ -433,7 +402,6 @@ impl Coordinator {
         let work = self.addresses.values().filter(works).count();
         self.capacity.proven(work as u32);
         self.bring_back(address, needed);
-        self.reached_again(&untold);
         for host in needed.iter() {
             self.orders.push_back((host, Message::Proven(address)));
         }

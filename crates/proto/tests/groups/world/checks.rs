@@ -51,9 +51,7 @@ impl World {
                 return Err(format!("{host:?}: {id:?} by {by:?}, not {status:?}"));
             }
             // Where most answers are lost, a host may still be joining the context's address again.
-            let live = self.live();
-            let context = self.members(CONTEXT) == live && self.scenario.manager.lost < 0.2;
-            let alone = alone || live.len() < 2;
+            let context = self.members(CONTEXT) == self.live() && self.scenario.manager.lost < 0.2;
             if group.hosts.len() >= 3 && by.is_none() && context && !alone {
                 return Err(format!(
                     "{host:?}: {id:?} has no way, but the context has one"

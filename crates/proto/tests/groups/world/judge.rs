@@ -70,12 +70,10 @@ impl Judge {
         Ok(())
     }
 
-    /// The network has forgotten an entry. Senders learn it before `until`, or before a later time
-    /// that was given earlier.
+    /// The network has forgotten an entry. Senders learn it before `until`.
     pub fn forgotten(&mut self, address: AddressId, host: HostId, until: Time) {
         self.proven.remove(&(address, host));
-        let known = self.excused.entry((address, host)).or_default();
-        *known = until.max(*known);
+        self.excused.insert((address, host), until);
     }
 
     /// A probe has shown that an entry works.

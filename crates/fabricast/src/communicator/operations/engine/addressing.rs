@@ -30,15 +30,14 @@ use crate::transport::GroupAddress;
 const RETURNING: Duration = Duration::from_secs(1);
 
 impl<O: Divisible> Engine<O> {
-    /// Begins to give addresses to groups, now that it is known which hosts multicast reaches. The
-    /// leaders of all hosts speak for them.
-    pub(super) fn begin_to_address(&mut self, now: Time) {
+    /// Begins to give addresses to groups, now that multicast is proven to reach the speakers.
+    pub(super) fn begin_to_address(&mut self, now: Time, speakers: Vec<NodeId>) {
         let Some(addressing) = self.addressing.take() else {
             return;
         };
-        let strategy = addressing.strategy;
-        let members = self.leaders.clone();
-        self.speaker = Speaker::new(now, addressing, (&members, self.rank), &self.unreached);
+        let (strategy, members) = (addressing.strategy, speakers.clone());
+        self.speaker = Speaker::new(now, addressing, (speakers, self.rank));
+        self.unaddressed = "another process speaks for this host";
         if self.speaker.is_some() {
             info!(%strategy, "groups get addresses of their own");
             // Messages may have arrived already.
@@ -102,7 +101,16 @@ impl<O: Divisible> Engine<O> {
         if !has_begun || !is_part || leaders.first() != Some(&self.rank) {
             return;
         }
-        self.statistics.addresses.unled += 1;
+        let counted = &mut self.statistics.addresses;
+        if leaders
+            .iter()
+            .any(|leader| all.binary_search(leader).is_err())
+        {
+            counted.unled += 1;
+        } else {
+            // Multicast did not reach a host at the start.
+            counted.unaddressed.0[Refusal::Unproven.index()] += 1;
+        }
     }
 
     /// An address for a group of these members, which goes to all of them with the agreement on the
@@ -498,6 +506,7 @@ impl<O: Divisible> Engine<O> {
         };
         let (snapshot, counted) = (speaker.host.snapshot(), speaker.host.statistics());
         AddressStatistics {
+            unaddressed: addresses.unaddressed.and(&counted.unaddressed),
             unled: addresses.unled,
             ..AddressStatistics::new(&snapshot, &counted, speaker.sent_own)
         }
