@@ -375,6 +375,16 @@ pub enum Event {
         /// How this node reaches the member from now on.
         path_state: PathState,
     },
+    /// Three streams of this node in a row, of any groups, have begun so that a member got every
+    /// packet by retransmission. Such streams are over before they find out by themselves that
+    /// multicast does not reach the member. The caller may say [`Command::Unreached`] in the next
+    /// groups, and have the member probed by [`Command::ProveAddress`].
+    Missed {
+        /// The group of the last of these streams.
+        group: GroupId,
+        /// The member.
+        node: NodeId,
+    },
     /// [`Command::Prove`] has ended.
     Proven(GroupId),
     /// [`Command::ProveAddress`] has found that a member does not receive what goes by the address,

@@ -83,6 +83,9 @@ impl Log {
                     "the others could go twice as fast"
                 );
             }
+            Event::Missed { group, node } => {
+                debug!(group = group.0, node = node.0, "no first packet arrives");
+            }
             Event::Failed(op) => debug!(?op, "operation failed"),
             Event::Mismatch(op) => warn!(?op, "members mean different lengths"),
             Event::Complete(_) | Event::Arrived(_) => {}

@@ -171,6 +171,7 @@ impl Node {
         if let Some(group) = self.groups[at].as_mut() {
             group.send_by(address);
         }
+        self.touch(at);
         Ok(())
     }
 

@@ -19,7 +19,8 @@ use crate::wire::{Feedback, flag};
 const COUNTED_MIN: i32 = 16;
 
 impl Sender {
-    /// Takes feedback of a receiver.
+    /// Takes feedback of a receiver. Once, as soon as the receiver has everything that was sent,
+    /// returns whether a multicast of the stream has reached it.
     pub fn on_feedback(
         &mut self,
         now: Time,
@@ -27,22 +28,22 @@ impl Sender {
         f: &Feedback<'_>,
         counters: &mut Counters,
         out: &mut VecDeque<Output>,
-    ) {
+    ) -> Option<bool> {
         let Some(i) = self.index_of(from) else {
             counters.foreign += 1;
-            return;
+            return None;
         };
         let believed = self.believed(i, f);
         let Some(f) = &believed else {
             counters.foreign += 1;
-            return;
+            return None;
         };
         // A receiver that reports for a tree is as far as all receivers below it.
         let cum = if self.is_tree() { f.cum_subtree } else { f.cum };
         let m = &mut self.members[i];
         // The feedback is older than what the sender knows.
         if cum.before(m.cum) {
-            return;
+            return None;
         }
         counters.feedback_received += 1;
         let first = m.heard.is_none();
@@ -100,6 +101,7 @@ impl Sender {
         }
         self.report_outpaced(out);
         self.finish(out);
+        self.judge_first(i, f)
     }
 
     /// What the sender believes of a member's feedback. `None`: nothing, since the feedback is not

@@ -95,6 +95,9 @@ pub struct Member {
     pub probes: u32,
     /// Watches whether multicast reaches the receiver.
     pub hearing: Hearing,
+    /// Whether the sender has judged if the stream's first packets have reached the receiver by
+    /// multicast, or cannot judge it.
+    pub judged: bool,
     /// When the sender tries multicast again, if multicast does not reach the receiver.
     pub reprobe: Reprobe,
 }
@@ -135,6 +138,7 @@ impl Member {
             counted: (0, 0, 0),
             probes: 1,
             hearing: Hearing::default(),
+            judged: false,
             reprobe: Reprobe::NEW,
         }
     }

@@ -2,6 +2,7 @@
 
 mod aside;
 mod bounds;
+mod coordinator;
 #[cfg(feature = "mutants")]
 mod mutants;
 #[path = "../seeds/mod.rs"]

@@ -210,7 +210,9 @@ impl<'w> Subnet<'w> {
                 strategy: scenario.strategy,
                 addresses: scenario.addresses,
                 first: 1,
-                context_address: scenario.context_address,
+                reached: scenario
+                    .context_address
+                    .then(|| HostSet::first_hosts(scenario.hosts)),
             };
             let machine = group::Host::new(Time::ZERO, &config);
             let delayed = Delayed::new(transport, delays(None, scenario.seed, h));

@@ -106,8 +106,6 @@ pub(crate) struct Engine<O: Divisible> {
     addressing: Option<Addressing>,
     /// When groups get addresses of their own, if they do.
     strategy: Option<Strategy>,
-    /// Why they do not, although there is a strategy.
-    unaddressed: &'static str,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
@@ -137,8 +135,8 @@ pub(crate) struct Engine<O: Divisible> {
     unshared: Option<String>,
     /// This process probes whether multicast reaches all hosts.
     proving: bool,
-    /// Leaders of hosts that multicast does not reach: first those that this process has found,
-    /// then those on which all processes have agreed.
+    /// Processes on hosts that multicast does not reach: first those that this process has found,
+    /// then those on which all processes have agreed, and those that groups find later.
     unreached: BTreeSet<NodeId>,
     /// Why the network is no longer used.
     broken: Option<String>,
@@ -178,7 +176,6 @@ impl<O: Divisible> Engine<O> {
             speaker: None,
             memberships: Memberships::new(subnet),
             strategy: addressing.as_ref().map(|addressing| addressing.strategy),
-            unaddressed: "there are fewer than three hosts",
             addressing,
             algorithm: broadcast,
             groups: BTreeMap::new(),
@@ -221,7 +218,8 @@ impl<O: Divisible> Engine<O> {
             Some(strategy) if self.speaker.is_some() => {
                 Ok((strategy, self.memberships.subnet_name()))
             }
-            Some(_) => Err(self.unaddressed),
+            Some(_) if self.leaders.len() > 2 => Err("another process speaks for this host"),
+            Some(_) => Err("there are fewer than three hosts"),
             None if self.algorithm == BroadcastAlgorithm::Multicast => Err("so chosen"),
             None => Err("broadcasts go by messages"),
         }
@@ -428,14 +426,23 @@ impl<O: Divisible> Engine<O> {
                     node,
                     path_state,
                 } => {
-                    if network == Network::InterNode && path_state == PathState::Unicast {
-                        self.path_fails(now, group);
+                    match path_state {
+                        PathState::Multicast if network == Network::InterNode => {
+                            let hosts = &self.hosts;
+                            self.unreached.retain(|&other| !hosts.share(node, other));
+                        }
+                        PathState::Multicast => {}
+                        PathState::Unicast if network == Network::InterNode => {
+                            self.misses(now, group, node);
+                        }
+                        _ => self.statistics.unreached += 1,
                     }
-                    if network == Network::InterNode && path_state == PathState::Multicast {
-                        let hosts = &self.hosts;
-                        self.unreached.retain(|&other| !hosts.share(node, other));
+                    continue;
+                }
+                Event::Missed { group, node } => {
+                    if network == Network::InterNode {
+                        self.misses(now, group, node);
                     }
-                    self.statistics.unreached += u64::from(path_state != PathState::Multicast);
                     continue;
                 }
                 Event::Proven(_) | Event::Slow { .. } | Event::Outpaced { .. } => continue,

@@ -335,6 +335,7 @@ impl<'a> ReceiverSession<'a> {
             | Event::Path { .. }
             | Event::Slow { .. }
             | Event::Outpaced { .. }
+            | Event::Missed { .. }
             | Event::AddressSilent { .. }
             | Event::AddressProven { .. } => Ok(()),
         }

@@ -57,7 +57,9 @@ impl Coordinator {
         }
         if hosts == HostSet::first_hosts(self.count) {
             let context = self.addresses.get(&CONTEXT);
-            if context.is_none_or(|entry| entry.phase != Phase::Proven) {
+            let works =
+                |entry: &Entry| entry.phase == Phase::Proven && !entry.untold.contains(from);
+            if !context.is_some_and(works) {
                 let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }
@@ -70,11 +72,10 @@ impl Coordinator {
                 set.users.insert(key);
                 self.address_for(now, lowest, &hosts, grant);
             }
-            if self
-                .sets
-                .get(&hosts)
-                .is_some_and(|set| set.address.is_none())
-            {
+            // A trial of a host that is set aside may take long.
+            let tried = hosts.iter().any(|host| self.aside.contains_key(&host));
+            let set = self.sets.get(&hosts);
+            if set.is_some_and(|set| set.address.is_none() || tried) {
                 let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }

@@ -11,6 +11,8 @@ use crate::time::Time;
 /// Time between two proofs of an address that is proven: the network may forget unnoticed.
 pub(super) const VERIFY: Duration = Duration::from_secs(60);
 
+/// Least time between two proofs of an address that is proven.
+pub(super) const RECHECK: Duration = Duration::from_secs(1);
 /// Time in which hosts must say that they send no more.
 pub(super) const WITHDRAWALS: Duration = Duration::from_secs(1);
 /// Time in which hosts must answer an order to join once another host has.
@@ -67,22 +69,29 @@ pub(super) struct Entry {
     pub(super) leaving: HostSet,
     /// Members that answered probes and have not changed their membership since.
     pub(super) proven: HostSet,
-    /// Members of the context's address that joined it again since it was proven, and do not send
-    /// by it before they are told of a proof.
+    /// Hosts of the context's address that it did not reach at the start, or does not reach any
+    /// more. They join it again, and send by it when they are told of a proof. The others do not
+    /// wait for them.
     pub(super) untold: HostSet,
     /// Hosts that have yet to say that they send no more.
     pub(super) awaited: HostSet,
     pub(super) proof: Option<Proof>,
     /// When all of `proven` had answered.
     pub(super) answered: Time,
+    /// When the last proof ended.
+    pub(super) checked: Time,
+    /// The address was proven, and hosts have not answered a proof since.
+    pub(super) lapsed: bool,
     /// Proofs in a row that some hosts did not answer.
     pub(super) tries: u32,
     /// Hosts that have answered none of these proofs.
     pub(super) mute: HostSet,
     /// When the next proof may begin.
     pub(super) due: Time,
-    /// Hosts of the context's address that the manager has refused; `due` says when they try again.
-    pub(super) refused: bool,
+    /// When hosts of the context's address that the manager has refused are told to join again.
+    pub(super) retry: Time,
+    /// When hosts of the context's address that stayed silent were last told to join again.
+    pub(super) rejoined: Time,
     /// Why the manager has refused hosts of `asked` another address.
     pub(super) refusals: BTreeMap<HostId, Refusal>,
     /// Until when hosts must answer: those of `asked` if others have, those of `awaited`, or those
@@ -118,10 +127,13 @@ impl Entry {
             awaited: HostSet::new(),
             proof: None,
             answered: now,
+            checked: now,
+            lapsed: false,
             tries: 0,
             mute: HostSet::new(),
             due: now,
-            refused: false,
+            retry: Time::NEVER,
+            rejoined: now,
             refusals: BTreeMap::new(),
             answers: Time::NEVER,
             unheard: 0,
@@ -136,6 +148,16 @@ impl Entry {
     /// Whether groups have the address, or may get it from a share.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Joining | Phase::Proven)
+    }
+
+    /// An address that is proven may not reach all hosts any more: it is proven again soon.
+    pub(super) fn recheck(&mut self, now: Time) {
+        self.due = self.due.min((self.checked + RECHECK).max(now));
+    }
+
+    /// The hosts that must be members, and must answer, for the address to be proven.
+    pub(super) fn needed(&self, live: &HostSet) -> HostSet {
+        self.hosts.common(live).without(&self.untold)
     }
 
     /// Whether the address is in the pool.
@@ -156,14 +178,15 @@ impl Entry {
         self.asked.remove(host);
         self.joined.remove(host);
         self.refusals.remove(&host);
+        self.untold.remove(host);
         self.unprove(host);
     }
 
-    /// When the hosts that have not answered the order to join are late; `NEVER` if all have, or
-    /// if none has: then it may be the manager that does not answer.
+    /// When the hosts that have not answered the order to join are late; `NEVER` if all have that
+    /// others wait for, or if none has: then it may be the manager that does not answer.
     pub(super) fn late(&self) -> Time {
         let some = !self.joined.is_empty() || !self.refusals.is_empty();
-        match self.is_live() && some && !self.asked.is_empty() && self.owner != Owner::Context {
+        match self.is_live() && some && !self.untold.includes(&self.asked) {
             true => self.answers,
             false => Time::NEVER,
         }

@@ -66,6 +66,16 @@ impl Coordinator {
         self.replan |= self.aside.len() < before;
     }
 
+    /// Multicast reaches these hosts again, by the context's address. So it may by others.
+    pub(super) fn reached_again(&mut self, hosts: &HostSet) {
+        let before = self.aside.len();
+        self.aside.retain(|&host, aside| {
+            let mute = matches!(aside.why, Refusal::NoAnswer | Refusal::Unproven);
+            !hosts.contains(host) || !mute || aside.trial.is_some()
+        });
+        self.replan |= self.aside.len() < before;
+    }
+
     /// An address is given up: hosts that were tried by it are tried again later.
     pub(super) fn end_trials(&mut self, now: Time, address: AddressId) {
         for aside in self.aside.values_mut() {
@@ -88,10 +98,7 @@ impl Coordinator {
             match self.aside.get_mut(&host) {
                 Some(aside) if aside.trial == Some(address) => aside.fail(now, why),
                 Some(_) => {}
-                None => {
-                    self.statistics.set_aside[why.index()] += 1;
-                    self.aside.insert(host, Aside::new(now, why));
-                }
+                None => self.begin_aside(now, host, why),
             }
         }
         self.replan = true;
@@ -112,6 +119,12 @@ impl Coordinator {
         } else {
             self.withdraw(now, address);
         }
+    }
+
+    /// No new address is for this host, until it is tried again.
+    pub(super) fn begin_aside(&mut self, now: Time, host: HostId, why: Refusal) {
+        self.statistics.set_aside[why.index()] += 1;
+        self.aside.insert(host, Aside::new(now, why));
     }
 
     /// Hosts that do not answer give no address to a group.
@@ -157,7 +170,12 @@ impl Coordinator {
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
-        for host in entry.asked.iter() {
+        let asked = entry.asked.clone();
+        if entry.owner == Owner::Context {
+            let late = asked.without(&entry.untold);
+            return self.go_on_without(now, address, &late);
+        }
+        for host in asked.iter() {
             entry.refusals.entry(host).or_insert(Refusal::NoAnswer);
         }
         self.judge_refusals(now, address);

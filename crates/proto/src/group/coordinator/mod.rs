@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use core::time::Duration;
 
+use super::address::Refusal;
 use super::border::Config;
 use super::holder::{CONTEXT, MULTICAST_MIN};
 use super::hosts::{HostId, HostSet};
@@ -74,20 +75,10 @@ pub(super) struct Coordinator {
 impl Coordinator {
     pub(super) fn new(now: Time, config: &Config) -> Coordinator {
         let live = HostSet::first_hosts(config.hosts);
-        let mut addresses = BTreeMap::new();
-        if config.context_address {
-            let mut entry = Entry::new(now, Owner::Context);
-            entry.phase = Phase::Proven;
-            entry.hosts = live.clone();
-            entry.joined = live.clone();
-            entry.proven = live.clone();
-            entry.due = now + VERIFY;
-            addresses.insert(CONTEXT, entry);
-        }
-        Coordinator {
+        let mut coordinator = Coordinator {
             count: config.hosts,
-            live,
-            addresses,
+            live: live.clone(),
+            addresses: BTreeMap::new(),
             sets: BTreeMap::new(),
             waiting: BTreeSet::new(),
             groups: BTreeMap::new(),
@@ -103,7 +94,22 @@ impl Coordinator {
             replan: config.hosts >= MULTICAST_MIN,
             orders: VecDeque::new(),
             statistics: CoordinatorStatistics::default(),
+        };
+        if let Some(reached) = &config.reached {
+            let mut entry = Entry::new(now, Owner::Context);
+            entry.phase = Phase::Proven;
+            entry.joined = live.common(reached);
+            entry.proven = entry.joined.clone();
+            entry.asked = live.without(reached);
+            entry.untold = entry.asked.clone();
+            entry.due = now + VERIFY;
+            for host in entry.asked.iter() {
+                coordinator.begin_aside(now, host, Refusal::Unproven);
+            }
+            entry.hosts = live;
+            coordinator.addresses.insert(CONTEXT, entry);
         }
+        coordinator
     }
 
     /// A message of a host.
@@ -161,6 +167,13 @@ impl Coordinator {
         for address in late {
             self.unanswered_orders(now, address);
         }
+        if self
+            .addresses
+            .get(&CONTEXT)
+            .is_some_and(|entry| entry.retry <= now)
+        {
+            self.retry(CONTEXT);
+        }
         let pauses = self.end_pauses(now);
         self.replan |= self.again <= now;
         let lingering = self.end_lingering(now);
@@ -197,9 +210,9 @@ impl Coordinator {
             next = next.min(left.filter(|&at| at > now).min().unwrap_or(Time::NEVER));
         }
         for entry in self.addresses.values() {
-            next = next.min(entry.late());
-            let joins = entry.phase == Phase::Joining && !entry.refused;
-            let waits = joins && !entry.joined.includes(&entry.hosts.common(&self.live));
+            next = next.min(entry.late()).min(entry.retry);
+            let joins = entry.phase == Phase::Joining;
+            let waits = joins && !entry.joined.includes(&entry.needed(&self.live));
             if entry.is_live() && entry.proof.is_none() && !waits {
                 next = next.min(entry.due);
             }

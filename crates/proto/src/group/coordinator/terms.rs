@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS};
+use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, RECHECK, VERIFY, WITHDRAWALS};
 use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
-use crate::group::holder::{CONTEXT, MULTICAST_MIN};
+use crate::group::holder::MULTICAST_MIN;
 use crate::group::hosts::{HostId, HostSet};
 use crate::group::message::{Grant, Message};
 use crate::id::AddressId;
@@ -25,8 +25,6 @@ const REJOIN_EVERY: u32 = 5;
 /// membership was lost until the address is proven again. If the switches' tables followed the
 /// manager later than that, probes could pass by the tables of before.
 const REST: Duration = Duration::from_secs(1);
-/// Wait before the next proof when a sender has noticed that multicast does not reach a member.
-const RECHECK: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// Gives an address, which no host sends to, to other hosts and a new owner.
@@ -40,6 +38,7 @@ impl Coordinator {
         entry.owner = owner;
         entry.phase = Phase::Joining;
         entry.tries = 0;
+        entry.lapsed = false;
         entry.due = now;
         entry.since = now;
         entry.idle = None;
@@ -163,8 +162,8 @@ impl Coordinator {
             entry.joined.insert(host);
             entry.refusals.remove(&host);
             entry.answers = now + ANSWERS;
-            if entry.untold.contains(host) {
-                entry.due = now;
+            if entry.untold.contains(host) && entry.phase == Phase::Proven {
+                entry.due = now.max(entry.rest);
             }
             self.judge_refusals(now, address);
             self.advance(now, address);
@@ -180,11 +179,43 @@ impl Coordinator {
             return;
         }
         if entry.owner == Owner::Context {
-            entry.refused = true;
-            entry.due = entry.due.max(now + VERIFY);
+            entry.retry = entry.retry.min(now + VERIFY);
+            entry.untold.insert(host);
+            self.advance(now, address);
         } else {
             entry.refusals.insert(host, why);
             self.judge_refusals(now, address);
+        }
+    }
+
+    /// The others of the context's address do not wait for these hosts, which join again.
+    pub(super) fn go_on_without(&mut self, now: Time, address: AddressId, hosts: &HostSet) {
+        if let Some(entry) = self.addresses.get_mut(&address) {
+            entry.untold.extend(hosts.iter());
+        }
+        self.rejoin(now, address, hosts);
+        self.advance(now, address);
+    }
+
+    /// Tells hosts to join an address again, whatever they have been told of their membership.
+    fn rejoin(&mut self, now: Time, address: AddressId, hosts: &HostSet) {
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        for host in hosts.iter() {
+            entry.unprove(host);
+            entry.ask(now, host);
+            self.orders.push_back((host, Message::Rejoin(address)));
+        }
+    }
+
+    /// Hosts of the context's address that the manager has refused are told to join it again.
+    pub(super) fn retry(&mut self, address: AddressId) {
+        if let Some(entry) = self.addresses.get_mut(&address) {
+            entry.retry = Time::NEVER;
+            for host in entry.asked.iter() {
+                self.orders.push_back((host, Message::Rejoin(address)));
+            }
         }
     }
 
@@ -195,6 +226,10 @@ impl Coordinator {
         {
             entry.ask(now, host);
             entry.unprove(host);
+            if entry.untold.contains(host) {
+                entry.rest = now + rest();
+                return;
+            }
             self.unproven(now, address);
             // The tables of before may still be there, for the manager to empty.
             if let Some(entry) = self.addresses.get_mut(&address) {
@@ -234,6 +269,7 @@ impl Coordinator {
         let Some(proof) = entry.proof.take_if(|proof| proof.prover == host) else {
             return;
         };
+        entry.checked = now;
         let mut silent = proof.of.common(silent);
         if silent.len() + 1 >= proof.of.len() && !silent.is_empty() {
             // Answers come by the address, too: perhaps they do not reach the prover.
@@ -242,7 +278,12 @@ impl Coordinator {
         }
         let answered = proof.of.without(&silent).common(&entry.joined);
         entry.proven.extend(answered.iter());
-        for host in answered.common(&entry.untold).iter() {
+        // While others have yet to be proven, too, nobody sends by the address.
+        let told = match entry.phase {
+            Phase::Proven => answered.common(&entry.untold),
+            _ => HostSet::new(),
+        };
+        for host in told.iter() {
             entry.untold.remove(host);
             self.orders.push_back((host, Message::Proven(address)));
         }
@@ -252,15 +293,23 @@ impl Coordinator {
         }
         if silent.is_empty() {
             entry.answered = now;
-            entry.tries = 0;
+            // Other hosts of the context's address may be silent whenever they have joined it.
+            if !told.is_empty() || entry.untold.is_empty() {
+                entry.tries = 0;
+                entry.lapsed = false;
+            }
+            let joined = !entry.untold.common(&entry.joined).is_empty();
             entry.due = match entry.phase {
+                Phase::Proven if joined => now.max(entry.rest),
                 Phase::Proven => now + VERIFY,
-                _ => now,
+                // A membership that was lost meanwhile has set it later.
+                _ => now.max(entry.due),
             };
         } else {
             self.statistics.silent += 1;
             self.unanswered(now, address, &silent);
         }
+        self.reached_again(&told);
         self.advance(now, address);
     }
 
@@ -271,7 +320,7 @@ impl Coordinator {
             && entry.joined.contains(from)
             && entry.proof.is_none()
         {
-            entry.due = entry.due.min(now + RECHECK);
+            entry.recheck(now);
         }
     }
 
@@ -285,7 +334,15 @@ impl Coordinator {
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
+        let new = match is_kept {
+            true => silent.without(&entry.untold),
+            false => HostSet::new(),
+        };
+        if !new.is_empty() {
+            entry.tries = 0;
+        }
         entry.tries += 1;
+        entry.lapsed |= was_proven || !new.is_empty();
         entry.mute = match entry.tries {
             1 => silent.clone(),
             _ => entry.mute.common(silent),
@@ -299,18 +356,32 @@ impl Coordinator {
         if !entry.is_live() {
             return;
         }
-        let is_first = is_kept && entry.tries == 1;
-        if was_proven || is_first || entry.tries % REJOIN_EVERY == 0 {
-            for host in silent.iter() {
-                if is_kept {
-                    entry.untold.insert(host);
-                }
-                entry.unprove(host);
-                entry.ask(now, host);
-                self.orders.push_back((host, Message::Rejoin(address)));
-            }
+        if is_kept {
+            entry.untold.extend(new.iter());
         }
-        if entry.tries >= PROOFS && address != CONTEXT {
+        let often = !is_kept || entry.tries <= PROOFS || entry.rejoined + VERIFY <= now;
+        let rejoin = match was_proven || (entry.tries % REJOIN_EVERY == 0 && often) {
+            true => silent,
+            false => &new,
+        };
+        if !rejoin.is_empty() {
+            entry.rejoined = now;
+        }
+        // An answer may have been lost by chance; after the second it is something else.
+        let rechecks = entry.lapsed && entry.tries == 2;
+        self.rejoin(now, address, rejoin);
+        if rechecks {
+            self.recheck(now, silent);
+        }
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        if entry.tries < PROOFS || is_kept {
+            return;
+        }
+        if entry.owner == Owner::Context {
+            self.go_on_without(now, address, silent);
+        } else {
             // Of a host that has answered a proof, other answers were lost by chance. If each host
             // has answered one, only the last proof is left to go by.
             let mute = match entry.mute.is_empty() {
@@ -321,6 +392,15 @@ impl Coordinator {
             match mute.includes(&needed) {
                 true => self.give_up(now, address, Refusal::Unproven),
                 false => self.set_aside(now, address, &mute, Refusal::Unproven),
+            }
+        }
+    }
+
+    /// Hosts are silent that had proven an address: the other addresses are proven again, too.
+    fn recheck(&mut self, now: Time, silent: &HostSet) {
+        for entry in self.addresses.values_mut() {
+            if entry.phase == Phase::Proven && !entry.proven.common(silent).is_empty() {
+                entry.recheck(now);
             }
         }
     }
@@ -347,10 +427,9 @@ impl Coordinator {
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
-        let needed = entry.hosts.common(&self.live);
+        let needed = entry.needed(&self.live);
         match entry.phase {
             Phase::Joining if entry.joined.includes(&needed) => {
-                entry.refused = false;
                 let believed = mutant::active(Mutant::AnswerBelieved);
                 if entry.proven.includes(&needed) || believed {
                     self.become_proven(now, address, &needed);
@@ -358,16 +437,15 @@ impl Coordinator {
                     self.prove(address, needed);
                 }
             }
-            Phase::Joining if entry.refused && entry.due <= now => {
-                entry.due = now + VERIFY;
-                for host in entry.asked.iter() {
-                    self.orders.push_back((host, Message::Rejoin(address)));
-                }
-            }
             Phase::Joining => {}
             Phase::Proven => {
                 if entry.proof.is_none() && entry.due <= now {
-                    self.prove(address, needed);
+                    // The context's address is proven while hosts have yet to join it.
+                    let joined = entry.hosts.common(&self.live).common(&entry.joined);
+                    match joined.len() > 1 {
+                        true => self.prove(address, joined),
+                        false => entry.due = now + VERIFY,
+                    }
                 }
             }
             Phase::Withdrawing => {
@@ -393,7 +471,10 @@ impl Coordinator {
         entry.phase = Phase::Proven;
         entry.tries = 0;
         // The proof may be that of an earlier term.
-        entry.due = (entry.answered + VERIFY).max(now + RECHECK);
+        entry.due = match entry.untold.common(&entry.joined).is_empty() {
+            true => (entry.answered + VERIFY).max(now + RECHECK),
+            false => now + RECHECK,
+        };
         if entry.owner == Owner::Spare {
             self.pool.replaced(now.since(entry.since));
         }

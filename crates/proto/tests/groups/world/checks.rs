@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fabricast_proto::AddressId;
 use fabricast_proto::group::{HostId, HostSet, Strategy};
+use fabricast_proto::{AddressId, Time};
 
 use super::World;
 use super::manager::CONTEXT;
@@ -51,8 +51,10 @@ impl World {
                 return Err(format!("{host:?}: {id:?} by {by:?}, not {status:?}"));
             }
             // Where most answers are lost, a host may still be joining the context's address again.
-            let context = self.members(CONTEXT) == self.live() && self.scenario.manager.lost < 0.2;
-            if group.hosts.len() >= 3 && by.is_none() && context && !alone {
+            let live = self.live();
+            let context = self.members(CONTEXT) == live && self.scenario.manager.lost < 0.2;
+            let provable = context && !alone && live.len() > 1;
+            if group.hosts.len() >= 3 && by.is_none() && provable {
                 return Err(format!(
                     "{host:?}: {id:?} has no way, but the context has one"
                 ));
@@ -68,6 +70,13 @@ impl World {
                 let members = self.members(address);
                 return Err(format!("{address:?} of {:?} has {members:?}", group.hosts));
             }
+        }
+        let kept = self.judge.excused.iter();
+        let kept = kept.filter(|(key, until)| key.0 == CONTEXT && **until == Time::NEVER);
+        let kept: HostSet = kept.map(|(key, _)| key.1).collect();
+        let kept = kept.common(&self.able());
+        if !kept.is_empty() && !alone && self.able().len() > 1 && self.scenario.manager.lost < 0.2 {
+            return Err(format!("the context's address does not reach {kept:?}"));
         }
         if let (Some(coordinator), 0) = (&self.hosts[0], self.scenario.crashes) {
             let alive = self.judge.groups.values();

@@ -24,7 +24,8 @@ pub struct Judge {
     pub by: BTreeMap<(HostId, GroupId), Option<AddressId>>,
     /// Table entries that a probe has shown to work, since they were made.
     pub proven: BTreeSet<(AddressId, HostId)>,
-    /// Table entries that the network has forgotten: until when senders may not know it.
+    /// Table entries that do not work: until when senders may use them. They do not know it yet, or
+    /// unicast serves the host until a probe shows that the entry works.
     pub excused: BTreeMap<(AddressId, HostId), Time>,
     pub crashed: HostSet,
 }
@@ -70,14 +71,18 @@ impl Judge {
         Ok(())
     }
 
-    /// The network has forgotten an entry. Senders learn it before `until`.
+    /// The network has forgotten an entry. Senders may use it until this time.
     pub fn forgotten(&mut self, address: AddressId, host: HostId, until: Time) {
         self.proven.remove(&(address, host));
-        self.excused.insert((address, host), until);
+        let known = self.excused.entry((address, host)).or_insert(until);
+        if *known != Time::NEVER {
+            *known = until;
+        }
     }
 
     /// A probe has shown that an entry works.
     pub fn proved(&mut self, address: AddressId, host: HostId) {
         self.proven.insert((address, host));
+        self.excused.remove(&(address, host));
     }
 }

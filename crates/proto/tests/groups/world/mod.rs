@@ -75,7 +75,7 @@ pub struct World {
     pub forgotten: u64,
     /// Messages of the coordinator to other hosts.
     pub messages: u64,
-    /// Groups that got an address by their creation, and those that sent by it at once.
+    /// Groups that got their own address by their creation, and those that sent by it at once.
     pub granted: u32,
     pub at_once: u32,
     trace: bool,
@@ -84,14 +84,15 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, scenario: Scenario) -> World {
         let all = HostSet::first_hosts(scenario.hosts);
-        let context = scenario.context_address.then(|| all.clone());
+        let unreached = scenario.unreached.clone();
+        let reached = scenario.context_address.then(|| all.without(&unreached));
         let config = |host| Config {
             host,
             hosts: scenario.hosts,
             strategy: scenario.strategy,
             addresses: scenario.addresses,
             first: 1,
-            context_address: scenario.context_address,
+            reached: reached.clone(),
         };
         let hosts = all
             .iter()
@@ -100,7 +101,7 @@ impl World {
             now: Time::ZERO,
             rng: Rng::new(seed),
             hosts: hosts.collect(),
-            manager: Manager::new(scenario.manager.clone(), context),
+            manager: Manager::new(scenario.manager.clone(), reached.clone()),
             judge: Judge::default(),
             events: BTreeMap::new(),
             number: 0,
@@ -122,8 +123,12 @@ impl World {
             trace: variable("GROUP_TRACE").is_some(),
             scenario,
         };
-        for host in all.iter() {
+        for host in reached.iter().flat_map(HostSet::iter) {
             world.judge.proved(CONTEXT, host);
+        }
+        for host in unreached.iter().filter(|_| reached.is_some()) {
+            // Unicast serves these, until they are reached.
+            world.judge.forgotten(CONTEXT, host, Time::NEVER);
         }
         world
     }
@@ -381,6 +386,10 @@ impl World {
             self.outputs += 1;
             match output {
                 Output::Join(address) | Output::JoinAnew(address) => {
+                    // The coordinator tells its own host without a message.
+                    if output == Output::JoinAnew(CONTEXT) && id == HostId(0) {
+                        self.judge.forgotten(CONTEXT, id, Time::NEVER);
+                    }
                     self.request(id, address, true)
                 }
                 Output::Leave(address) => {
@@ -401,6 +410,14 @@ impl World {
                     self.messages += u64::from(id == HostId(0));
                     let proof = matches!(message, Message::Prove(..) | Message::Proved(..));
                     self.unrest += u64::from(!proof);
+                    // Unicast serves a host until it has answered a proof.
+                    match message {
+                        Message::Rejoin(CONTEXT) => self.judge.forgotten(CONTEXT, to, Time::NEVER),
+                        Message::Refused(CONTEXT, _) => {
+                            self.judge.forgotten(CONTEXT, id, Time::NEVER);
+                        }
+                        _ => {}
+                    }
                     let wait = self.within(self.scenario.delay_us);
                     let key = (id, to);
                     let last = self.last.get(&key).copied().unwrap_or(Time::ZERO);
@@ -566,7 +583,7 @@ impl World {
                 return Err(format!("{to:?} refuses {id:?}"));
             }
             self.drain(to)?;
-            if let Some(grant) = grant {
+            if let Some(grant) = grant.filter(|grant| grant.address != CONTEXT) {
                 self.granted += 1;
                 let by = self.judge.by.get(&(to, id)).copied().flatten();
                 self.at_once += u32::from(by == Some(grant.address));

@@ -30,14 +30,15 @@ use crate::transport::GroupAddress;
 const RETURNING: Duration = Duration::from_secs(1);
 
 impl<O: Divisible> Engine<O> {
-    /// Begins to give addresses to groups, now that multicast is proven to reach the speakers.
-    pub(super) fn begin_to_address(&mut self, now: Time, speakers: Vec<NodeId>) {
+    /// Begins to give addresses to groups, now that it is known which hosts multicast reaches. The
+    /// leaders of all hosts speak for them.
+    pub(super) fn begin_to_address(&mut self, now: Time) {
         let Some(addressing) = self.addressing.take() else {
             return;
         };
-        let (strategy, members) = (addressing.strategy, speakers.clone());
-        self.speaker = Speaker::new(now, addressing, (speakers, self.rank));
-        self.unaddressed = "another process speaks for this host";
+        let strategy = addressing.strategy;
+        let members = self.leaders.clone();
+        self.speaker = Speaker::new(now, addressing, (&members, self.rank), &self.unreached);
         if self.speaker.is_some() {
             info!(%strategy, "groups get addresses of their own");
             // Messages may have arrived already.
@@ -49,7 +50,10 @@ impl<O: Divisible> Engine<O> {
     /// Whether this process waits for the first address of a pool.
     pub fn awaits_pool(&self) -> bool {
         let has_pool = self.strategy.is_some_and(Strategy::has_pool);
-        let speaker = self.speaker.as_ref().filter(|_| has_pool);
+        // Addresses are for the hosts that multicast reaches.
+        let reached = self.leaders.len().saturating_sub(self.unreached.len());
+        let can = has_pool && reached > 2;
+        let speaker = self.speaker.as_ref().filter(|_| can);
         speaker.is_some_and(|speaker| !speaker.host.has_spare())
     }
 
@@ -101,16 +105,7 @@ impl<O: Divisible> Engine<O> {
         if !has_begun || !is_part || leaders.first() != Some(&self.rank) {
             return;
         }
-        let counted = &mut self.statistics.addresses;
-        if leaders
-            .iter()
-            .any(|leader| all.binary_search(leader).is_err())
-        {
-            counted.unled += 1;
-        } else {
-            // Multicast did not reach a host at the start.
-            counted.unaddressed.0[Refusal::Unproven.index()] += 1;
-        }
+        self.statistics.addresses.unled += 1;
     }
 
     /// An address for a group of these members, which goes to all of them with the agreement on the
@@ -231,8 +226,11 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Multicast does not reach a member of a group.
-    pub(super) fn path_fails(&mut self, now: Time, group: GroupId) {
+    /// Multicast does not reach a member of a group between hosts. The address is proven again, and
+    /// groups that begin later serve the member's host by unicast.
+    pub(super) fn misses(&mut self, now: Time, group: GroupId, node: NodeId) {
+        self.unreached.insert(node);
+        self.statistics.unreached += 1;
         if let Some(speaker) = &mut self.speaker
             && let Some(status) = speaker.host.status(group)
             && let Some(address) = status.address
@@ -506,7 +504,6 @@ impl<O: Divisible> Engine<O> {
         };
         let (snapshot, counted) = (speaker.host.snapshot(), speaker.host.statistics());
         AddressStatistics {
-            unaddressed: addresses.unaddressed.and(&counted.unaddressed),
             unled: addresses.unled,
             ..AddressStatistics::new(&snapshot, &counted, speaker.sent_own)
         }

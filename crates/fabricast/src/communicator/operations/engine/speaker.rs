@@ -1,6 +1,6 @@
 //! A process that speaks for its host: its part in giving groups multicast addresses of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +58,8 @@ impl Speaker {
     pub fn new(
         now: Time,
         addressing: Addressing,
-        (speakers, me): (Vec<NodeId>, NodeId),
+        (speakers, me): (&[NodeId], NodeId),
+        unreached: &BTreeSet<NodeId>,
     ) -> Option<Speaker> {
         let Addressing {
             strategy,
@@ -66,17 +67,19 @@ impl Speaker {
             mail,
         } = addressing;
         let place = speakers.binary_search(&me).ok()?;
+        let reached = (0..).zip(speakers);
+        let reached = reached.filter(|(_, speaker)| !unreached.contains(speaker));
         let config = Config {
             host: HostId(place as u32),
             hosts: speakers.len() as u32,
             strategy,
             addresses: addresses.min((ADDRESSES_MAX - ADDRESSES) as u32),
             first: ADDRESSES as u32,
-            context_address: true,
+            reached: Some(reached.map(|(host, _)| HostId(host)).collect()),
         };
         Some(Speaker {
             host: Host::new(now, &config),
-            speakers,
+            speakers: speakers.to_vec(),
             mail,
             proofs: BTreeMap::new(),
             groups: FxHashMap::default(),
@@ -117,7 +120,12 @@ impl Speaker {
             return;
         }
         let known = |all: &[(HostId, Refusal)], host| all.iter().any(|(known, _)| *known == host);
-        for &(host, why) in aside.iter().filter(|(host, _)| !known(&self.aside, *host)) {
+        let all = aside.len() == self.speakers.len();
+        if let Some((_, why)) = aside.first().filter(|_| all) {
+            warn!(%why, "no communicator has an address of its own");
+        }
+        let new = aside.iter().filter(|(host, _)| !known(&self.aside, *host));
+        for &(host, why) in new.filter(|_| !all) {
             let rank = self.node_of(host).0;
             warn!(rank, %why, "communicators with this rank's host have no address of their own");
         }
