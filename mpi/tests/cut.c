@@ -1,11 +1,11 @@
 /*
- * Short communicators one after another, as the network stops to carry the root's multicasts. Each
- * lives for one broadcast, which is too short to find out where multicasts still arrive. Only the
- * first of them may wait for retransmissions, which mpi/tests/run counts.
+ * The network drops the root's multicasts for a while. Each communicator lives for one broadcast,
+ * too short for its sender to detect that. Only the first of them may wait for retransmissions;
+ * mpi/tests/run counts these.
  *
  *     cut --cut=COMMAND --mend=COMMAND
  *
- * COMMAND keeps the multicasts of the second rank's host from the network, or no more.
+ * --cut names a command that drops multicasts from the second rank's host, --mend one that ends it.
  */
 #include "check.h"
 

@@ -84,7 +84,11 @@ impl Log {
                 );
             }
             Event::Missed { group, node } => {
-                debug!(group = group.0, node = node.0, "no first packet arrives");
+                debug!(
+                    group = group.0,
+                    node = node.0,
+                    "multicast does not reach the member in short streams"
+                );
             }
             Event::Failed(op) => debug!(?op, "operation failed"),
             Event::Mismatch(op) => warn!(?op, "members mean different lengths"),

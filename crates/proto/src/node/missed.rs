@@ -1,23 +1,21 @@
-//! Members that the first multicasts of stream after stream do not reach.
-//!
-//! A stream that lives long finds out by itself whether multicast reaches a member. One of a single
-//! broadcast is over before, and the next would wait as long for its retransmission.
+//! Detects members that multicast does not reach, from streams too short to detect it themselves.
 
 use std::collections::BTreeMap;
 
 use crate::id::NodeId;
 
-/// Streams in a row that must have begun so before the node reports it. Losses that are independent
-/// of each other seldom make as many.
+/// Streams in a row without a packet by multicast after which the node reports the member.
+/// Independent losses seldom make as many.
 const STREAMS: u32 = 3;
 
-/// The members, and how many streams in a row have begun so.
+/// For each member, the number of latest streams in a row of which it has received no packet by
+/// multicast.
 #[derive(Default)]
 pub struct Missed(BTreeMap<NodeId, u32>);
 
 impl Missed {
-    /// Takes note whether a multicast has reached a member before it had all of a stream. Returns
-    /// whether to report the member.
+    /// Records whether a stream's multicasts have reached a member. Returns true if the caller is
+    /// to report the member; the count then begins anew.
     pub fn note(&mut self, node: NodeId, reached: bool) -> bool {
         if reached {
             self.0.remove(&node);

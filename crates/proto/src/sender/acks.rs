@@ -19,8 +19,8 @@ use crate::wire::{Feedback, flag};
 const COUNTED_MIN: i32 = 16;
 
 impl Sender {
-    /// Takes feedback of a receiver. Once, as soon as the receiver has everything that was sent,
-    /// returns whether a multicast of the stream has reached it.
+    /// Takes feedback of a receiver. Once, when the receiver has everything that was sent, returns
+    /// whether multicast has reached it in this stream.
     pub fn on_feedback(
         &mut self,
         now: Time,
@@ -101,7 +101,7 @@ impl Sender {
         }
         self.report_outpaced(out);
         self.finish(out);
-        self.judge_first(i, f)
+        self.judge_multicast(i, f)
     }
 
     /// What the sender believes of a member's feedback. `None`: nothing, since the feedback is not

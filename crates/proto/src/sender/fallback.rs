@@ -146,10 +146,11 @@ impl Sender {
         }
     }
 
-    /// Once, as soon as a founder on the group's path has everything that was sent: whether a
-    /// multicast has reached it. None has if the founder has asked for every packet again, and has
-    /// received no new packet before its newest burst.
-    pub(super) fn judge_first(&mut self, i: usize, f: &Feedback<'_>) -> Option<bool> {
+    /// Once, as soon as a member that was on the group's path from its first packet has everything
+    /// that was sent: whether multicast has reached it. It has not if at least as many repairs were
+    /// queued for the member as it has packets, and it had received no new packet before its newest
+    /// burst.
+    pub(super) fn judge_multicast(&mut self, i: usize, f: &Feedback<'_>) -> Option<bool> {
         let (sent, has_way_back) = (self.ops.sent, self.has_way_back());
         let m = &mut self.members[i];
         if m.judged || f.cum != sent || f.cum == m.first {
@@ -157,8 +158,7 @@ impl Sender {
         }
         m.judged = true;
         let packets = f.cum.from(m.first) as u64;
-        let by_group = m.path == GROUP_PATH && m.path_state == PathState::Multicast;
-        (has_way_back && by_group).then_some(f.received > 0 || m.repairs < packets)
+        has_way_back.then_some(f.received > 0 || m.repairs < packets)
     }
 
     /// Chooses a member that the sender probes by multicast now, if one is due.
@@ -199,7 +199,7 @@ impl Sender {
 
     /// A member that the sender probes at once. Streams of different groups begin with different
     /// members, so that none of them waits for another that is never reached.
-    fn reprobed_at_once(&mut self) -> Option<NodeId> {
+    fn take_reprobe_now(&mut self) -> Option<NodeId> {
         let wanted = core::mem::take(&mut self.probing.reprobe_now);
         if !wanted || !self.has_way_back() {
             return None;
@@ -216,7 +216,7 @@ impl Sender {
     pub fn next_reprobe(&mut self, nonces: &mut Nonces) -> Option<Transmission> {
         let i = loop {
             let due = self.probing.reprobes.pop_front();
-            let node = due.or_else(|| self.reprobed_at_once())?;
+            let node = due.or_else(|| self.take_reprobe_now())?;
             // One that is due may have gone meanwhile.
             if let Some(i) = self.index_of(node) {
                 break i;

@@ -95,8 +95,8 @@ pub struct Member {
     pub probes: u32,
     /// Watches whether multicast reaches the receiver.
     pub hearing: Hearing,
-    /// Whether the sender has judged if the stream's first packets have reached the receiver by
-    /// multicast, or cannot judge it.
+    /// Whether the sender has judged, or cannot judge, if multicast has reached the receiver in
+    /// this stream.
     pub judged: bool,
     /// When the sender tries multicast again, if multicast does not reach the receiver.
     pub reprobe: Reprobe,

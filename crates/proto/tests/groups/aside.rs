@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use fabricast_proto::group::{
-    Config, Host, HostId, HostSet, Message, Output, Refusal, State, Strategy,
-};
-use fabricast_proto::{AddressId, GroupId, Time};
+use fabricast_proto::group::{HostId, HostSet, Refusal, State, Strategy};
+use fabricast_proto::{AddressId, GroupId};
 
 use crate::world::{Scenario, World};
 
@@ -227,33 +225,4 @@ fn an_address_that_all_are_denied_sets_nobody_aside() {
     let counted = world.machine(0).statistics().coordinator;
     assert_eq!(counted.set_aside, [0; Refusal::ALL.len()]);
     assert_eq!(counted.given_up[Refusal::Denied.index()], 1);
-}
-
-/// The context's address is refused to a host that it did not reach at the start. The host asks
-/// again later.
-#[test]
-fn a_host_that_is_refused_the_contexts_address_asks_again() {
-    let second = |s| Time::ZERO + Duration::from_secs(s);
-    let config = Config {
-        host: HostId(0),
-        hosts: 4,
-        strategy: Strategy::Lazy,
-        addresses: 8,
-        first: 1,
-        reached: Some(HostSet::first_hosts(3)),
-    };
-    let mut coordinator = Host::new(Time::ZERO, &config);
-    let context = AddressId(0);
-    let refused = Message::Refused(context, Refusal::Denied);
-    coordinator.message(second(1), HostId(3), refused);
-    let (to, message) = (HostId(3), Message::Rejoin(context));
-    let asks = Output::Tell { to, message };
-    let mut asked = |now| {
-        let said = std::iter::from_fn(|| match coordinator.poll(now) {
-            Output::Wait(_) => None,
-            output => Some(output),
-        });
-        said.collect::<Vec<_>>().contains(&asks)
-    };
-    assert!(!asked(second(1)) && asked(second(62)));
 }

@@ -135,8 +135,9 @@ pub(crate) struct Engine<O: Divisible> {
     unshared: Option<String>,
     /// This process probes whether multicast reaches all hosts.
     proving: bool,
-    /// Processes on hosts that multicast does not reach: first those that this process has found,
-    /// then those on which all processes have agreed, and those that groups find later.
+    /// Processes on hosts that multicast does not reach. While the group of all is proven: those
+    /// that this process has found. Later: those on which all processes have agreed, and those that
+    /// this process's groups have found.
     unreached: BTreeSet<NodeId>,
     /// Why the network is no longer used.
     broken: Option<String>,
@@ -426,22 +427,22 @@ impl<O: Divisible> Engine<O> {
                     node,
                     path_state,
                 } => {
-                    match path_state {
-                        PathState::Multicast if network == Network::InterNode => {
+                    match (network, path_state) {
+                        (Network::InterNode, PathState::Unicast) => {
+                            self.on_unreached(now, group, node);
+                        }
+                        (Network::InterNode, PathState::Multicast) => {
                             let hosts = &self.hosts;
                             self.unreached.retain(|&other| !hosts.share(node, other));
                         }
-                        PathState::Multicast => {}
-                        PathState::Unicast if network == Network::InterNode => {
-                            self.misses(now, group, node);
-                        }
+                        (_, PathState::Multicast) => {}
                         _ => self.statistics.unreached += 1,
                     }
                     continue;
                 }
                 Event::Missed { group, node } => {
                     if network == Network::InterNode {
-                        self.misses(now, group, node);
+                        self.on_unreached(now, group, node);
                     }
                     continue;
                 }

@@ -58,7 +58,7 @@ impl Coordinator {
         if hosts == HostSet::first_hosts(self.count) {
             let context = self.addresses.get(&CONTEXT);
             let works =
-                |entry: &Entry| entry.phase == Phase::Proven && !entry.untold.contains(from);
+                |entry: &Entry| entry.phase == Phase::Proven && !entry.unreached.contains(from);
             if !context.is_some_and(works) {
                 let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
@@ -72,10 +72,14 @@ impl Coordinator {
                 set.users.insert(key);
                 self.address_for(now, lowest, &hosts, grant);
             }
-            // A trial of a host that is set aside may take long.
+            // The proof of an address with a host that is set aside may take long.
             let tried = hosts.iter().any(|host| self.aside.contains_key(&host));
+            let waits = |address| {
+                let entry = self.addresses.get(&address);
+                tried && entry.is_some_and(|entry| entry.phase != Phase::Proven)
+            };
             let set = self.sets.get(&hosts);
-            if set.is_some_and(|set| set.address.is_none() || tried) {
+            if set.is_some_and(|set| set.address.is_none_or(waits)) {
                 let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }

@@ -11,8 +11,13 @@ use crate::time::Time;
 /// Time between two proofs of an address that is proven: the network may forget unnoticed.
 pub(super) const VERIFY: Duration = Duration::from_secs(60);
 
-/// Least time between two proofs of an address that is proven.
+/// Least time from the end of a proof until a report, or hosts that are silent elsewhere, begin the
+/// next one.
 pub(super) const RECHECK: Duration = Duration::from_secs(1);
+/// Wait after the first proof that hosts did not answer; tables are usually programmed soon.
+const PROOF_MIN: Duration = Duration::from_millis(1);
+/// Largest wait between two proofs of an address that hosts wait for.
+const PROOF_MAX: Duration = Duration::from_secs(1);
 /// Time in which hosts must say that they send no more.
 pub(super) const WITHDRAWALS: Duration = Duration::from_secs(1);
 /// Time in which hosts must answer an order to join once another host has.
@@ -69,10 +74,10 @@ pub(super) struct Entry {
     pub(super) leaving: HostSet,
     /// Members that answered probes and have not changed their membership since.
     pub(super) proven: HostSet,
-    /// Hosts of the context's address that it did not reach at the start, or does not reach any
-    /// more. They join it again, and send by it when they are told of a proof. The others do not
-    /// wait for them.
-    pub(super) untold: HostSet,
+    /// Hosts that the context's address does not reach: a proof has not reached them, the manager
+    /// has refused them, or they have not joined in time. Nobody waits for them. Such a host sends
+    /// by the address again when it has answered a proof. Empty for all other addresses.
+    pub(super) unreached: HostSet,
     /// Hosts that have yet to say that they send no more.
     pub(super) awaited: HostSet,
     pub(super) proof: Option<Proof>,
@@ -80,7 +85,7 @@ pub(super) struct Entry {
     pub(super) answered: Time,
     /// When the last proof ended.
     pub(super) checked: Time,
-    /// The address was proven, and hosts have not answered a proof since.
+    /// The proof of before holds no longer, and none has been complete since.
     pub(super) lapsed: bool,
     /// Proofs in a row that some hosts did not answer.
     pub(super) tries: u32,
@@ -88,11 +93,11 @@ pub(super) struct Entry {
     pub(super) mute: HostSet,
     /// When the next proof may begin.
     pub(super) due: Time,
-    /// When hosts of the context's address that the manager has refused are told to join again.
+    /// When hosts that the context's address does not reach are told to join it again. `NEVER` if
+    /// no host was refused and none has stayed silent for long.
     pub(super) retry: Time,
-    /// When hosts of the context's address that stayed silent were last told to join again.
-    pub(super) rejoined: Time,
-    /// Why the manager has refused hosts of `asked` another address.
+    /// Why the manager has refused the address to hosts of `asked`.
+    /// Empty for the context's address.
     pub(super) refusals: BTreeMap<HostId, Refusal>,
     /// Until when hosts must answer: those of `asked` if others have, those of `awaited`, or those
     /// of `leaving` if the address is left by all.
@@ -107,8 +112,8 @@ pub(super) struct Entry {
     pub(super) returns: bool,
     /// Since when no group has the address; `None` while groups have it.
     pub(super) idle: Option<Time>,
-    /// Until when no host that is no member may join: the switches' tables may still lead to hosts
-    /// that have left.
+    /// Until when the switches' tables may be those of before: a host has left, or has lost its
+    /// membership. No other host joins before, and no host that lost its membership is proven.
     pub(super) rest: Time,
 }
 
@@ -123,7 +128,7 @@ impl Entry {
             joined: HostSet::new(),
             leaving: HostSet::new(),
             proven: HostSet::new(),
-            untold: HostSet::new(),
+            unreached: HostSet::new(),
             awaited: HostSet::new(),
             proof: None,
             answered: now,
@@ -133,7 +138,6 @@ impl Entry {
             mute: HostSet::new(),
             due: now,
             retry: Time::NEVER,
-            rejoined: now,
             refusals: BTreeMap::new(),
             answers: Time::NEVER,
             unheard: 0,
@@ -150,6 +154,16 @@ impl Entry {
         matches!(self.phase, Phase::Joining | Phase::Proven)
     }
 
+    /// When the address, which is proven, is proven next: soon if hosts have joined that it has not
+    /// reached yet.
+    pub(super) fn next_proof(&self, now: Time) -> Time {
+        match self.unreached.common(&self.joined).is_empty() {
+            // The last proof may be that of an earlier term.
+            true => (self.answered + VERIFY).max(now + RECHECK),
+            false => now.max(self.rest),
+        }
+    }
+
     /// An address that is proven may not reach all hosts any more: it is proven again soon.
     pub(super) fn recheck(&mut self, now: Time) {
         self.due = self.due.min((self.checked + RECHECK).max(now));
@@ -157,7 +171,24 @@ impl Entry {
 
     /// The hosts that must be members, and must answer, for the address to be proven.
     pub(super) fn needed(&self, live: &HostSet) -> HostSet {
-        self.hosts.common(live).without(&self.untold)
+        self.hosts.common(live).without(&self.unreached)
+    }
+
+    /// Hosts have not answered a proof. Sets when the next one may begin.
+    pub(super) fn note_silence(&mut self, now: Time, silent: &HostSet) {
+        self.tries += 1;
+        self.mute = match self.tries {
+            1 => silent.clone(),
+            _ => self.mute.common(silent),
+        };
+        let wait = PROOF_MIN * (1 << (self.tries - 1).min(10));
+        self.due = now + wait.min(PROOF_MAX);
+    }
+
+    /// Whether hosts that are silent may be so by other addresses, too: one answer may have been
+    /// lost by chance, but not two in a row.
+    pub(super) fn rechecks(&self) -> bool {
+        self.lapsed && self.tries == 2
     }
 
     /// Whether the address is in the pool.
@@ -170,7 +201,15 @@ impl Entry {
         self.joined.remove(host);
         self.asked.insert(host);
         self.refusals.remove(&host);
-        self.answers = now + ANSWERS;
+        self.wait_for_others(now, host);
+    }
+
+    /// A host was told to join, or has: the others have [`ANSWERS`] from now on. A host that nobody
+    /// waits for gives them no more time.
+    pub(super) fn wait_for_others(&mut self, now: Time, host: HostId) {
+        if !self.unreached.contains(host) {
+            self.answers = now + ANSWERS;
+        }
     }
 
     /// A host is no member any more, or is about to be none.
@@ -178,15 +217,15 @@ impl Entry {
         self.asked.remove(host);
         self.joined.remove(host);
         self.refusals.remove(&host);
-        self.untold.remove(host);
+        self.unreached.remove(host);
         self.unprove(host);
     }
 
-    /// When the hosts that have not answered the order to join are late; `NEVER` if all have that
-    /// others wait for, or if none has: then it may be the manager that does not answer.
+    /// When a host that others wait for is late with its answer to the order to join. `NEVER` if
+    /// there is none, or if no host has answered: then the manager may be at fault.
     pub(super) fn late(&self) -> Time {
         let some = !self.joined.is_empty() || !self.refusals.is_empty();
-        match self.is_live() && some && !self.untold.includes(&self.asked) {
+        match self.is_live() && some && !self.unreached.includes(&self.asked) {
             true => self.answers,
             false => Time::NEVER,
         }

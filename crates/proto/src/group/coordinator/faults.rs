@@ -60,19 +60,21 @@ impl Coordinator {
 
     /// Hosts have proven an address: those that were tried by it are able again.
     pub(super) fn bring_back(&mut self, address: AddressId, hosts: &HostSet) {
-        let before = self.aside.len();
-        self.aside
-            .retain(|&host, aside| aside.trial != Some(address) || !hosts.contains(host));
-        self.replan |= self.aside.len() < before;
+        self.end_aside(hosts, |aside| aside.trial == Some(address));
     }
 
-    /// Multicast reaches these hosts again, by the context's address. So it may by others.
+    /// The context's address reaches these hosts again. So others may.
     pub(super) fn reached_again(&mut self, hosts: &HostSet) {
-        let before = self.aside.len();
-        self.aside.retain(|&host, aside| {
+        self.end_aside(hosts, |aside| {
             let mute = matches!(aside.why, Refusal::NoAnswer | Refusal::Unproven);
-            !hosts.contains(host) || !mute || aside.trial.is_some()
+            mute && aside.trial.is_none()
         });
+    }
+
+    fn end_aside(&mut self, hosts: &HostSet, ends: impl Fn(&Aside) -> bool) {
+        let before = self.aside.len();
+        self.aside
+            .retain(|&host, aside| !hosts.contains(host) || !ends(aside));
         self.replan |= self.aside.len() < before;
     }
 
@@ -172,8 +174,8 @@ impl Coordinator {
         };
         let asked = entry.asked.clone();
         if entry.owner == Owner::Context {
-            let late = asked.without(&entry.untold);
-            return self.go_on_without(now, address, &late);
+            let late = asked.without(&entry.unreached);
+            return self.go_on_without(now, &late);
         }
         for host in asked.iter() {
             entry.refusals.entry(host).or_insert(Refusal::NoAnswer);

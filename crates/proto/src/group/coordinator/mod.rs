@@ -53,7 +53,8 @@ pub(super) struct Coordinator {
     groups: BTreeMap<GroupKey, Group>,
     capacity: Capacity,
     pool: Pool,
-    /// Hosts that could not join what others have joined.
+    /// Hosts that are set aside: they could not join what others have joined, or probes did not
+    /// reach them.
     aside: BTreeMap<HostId, Aside>,
     /// When to plan again: an address has rested, or hosts have not answered in time.
     again: Time,
@@ -101,7 +102,7 @@ impl Coordinator {
             entry.joined = live.common(reached);
             entry.proven = entry.joined.clone();
             entry.asked = live.without(reached);
-            entry.untold = entry.asked.clone();
+            entry.unreached = entry.asked.clone();
             entry.due = now + VERIFY;
             for host in entry.asked.iter() {
                 coordinator.begin_aside(now, host, Refusal::Unproven);
@@ -167,13 +168,7 @@ impl Coordinator {
         for address in late {
             self.unanswered_orders(now, address);
         }
-        if self
-            .addresses
-            .get(&CONTEXT)
-            .is_some_and(|entry| entry.retry <= now)
-        {
-            self.retry(CONTEXT);
-        }
+        self.retry(now);
         let pauses = self.end_pauses(now);
         self.replan |= self.again <= now;
         let lingering = self.end_lingering(now);
@@ -256,6 +251,10 @@ impl Coordinator {
                 refused.all(|&host| entry.asked.contains(host)),
                 "{address:?}"
             );
+            let context = entry.owner == Owner::Context;
+            assert!(context || entry.unreached.is_empty(), "{address:?}");
+            let member = |host| entry.asked.contains(host) || entry.joined.contains(host);
+            assert!(entry.unreached.iter().all(member), "{address:?}");
             if entry.is_live() {
                 let back = entry.leaving.common(&entry.hosts);
                 assert!(back.is_empty(), "{address:?}: {back:?}");

@@ -2,22 +2,18 @@
 
 use core::time::Duration;
 
-use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, RECHECK, VERIFY, WITHDRAWALS};
+use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS};
 use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
-use crate::group::holder::MULTICAST_MIN;
+use crate::group::holder::{CONTEXT, MULTICAST_MIN};
 use crate::group::hosts::{HostId, HostSet};
 use crate::group::message::{Grant, Message};
 use crate::id::AddressId;
 use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
-/// Wait after the first proof that hosts did not answer; tables are usually programmed soon.
-const PROOF_MIN: Duration = Duration::from_millis(1);
-/// Largest wait between two proofs of an address that hosts wait for.
-const PROOF_MAX: Duration = Duration::from_secs(1);
 /// Proofs in a row that some host did not answer before the coordinator sets the silent hosts aside
-/// or gives the address up.
+/// or gives the address up. By the context's address, it goes on without them.
 const PROOFS: u32 = 14;
 /// Unanswered proofs after which the silent hosts join again.
 const REJOIN_EVERY: u32 = 5;
@@ -161,9 +157,9 @@ impl Coordinator {
         {
             entry.joined.insert(host);
             entry.refusals.remove(&host);
-            entry.answers = now + ANSWERS;
-            if entry.untold.contains(host) && entry.phase == Phase::Proven {
-                entry.due = now.max(entry.rest);
+            entry.wait_for_others(now, host);
+            if entry.unreached.contains(host) && entry.phase == Phase::Proven {
+                entry.due = entry.next_proof(now);
             }
             self.judge_refusals(now, address);
             self.advance(now, address);
@@ -180,7 +176,7 @@ impl Coordinator {
         }
         if entry.owner == Owner::Context {
             entry.retry = entry.retry.min(now + VERIFY);
-            entry.untold.insert(host);
+            entry.unreached.insert(host);
             self.advance(now, address);
         } else {
             entry.refusals.insert(host, why);
@@ -189,12 +185,12 @@ impl Coordinator {
     }
 
     /// The others of the context's address do not wait for these hosts, which join again.
-    pub(super) fn go_on_without(&mut self, now: Time, address: AddressId, hosts: &HostSet) {
-        if let Some(entry) = self.addresses.get_mut(&address) {
-            entry.untold.extend(hosts.iter());
+    pub(super) fn go_on_without(&mut self, now: Time, hosts: &HostSet) {
+        if let Some(entry) = self.addresses.get_mut(&CONTEXT) {
+            entry.unreached.extend(hosts.iter());
         }
-        self.rejoin(now, address, hosts);
-        self.advance(now, address);
+        self.rejoin(now, CONTEXT, hosts);
+        self.advance(now, CONTEXT);
     }
 
     /// Tells hosts to join an address again, whatever they have been told of their membership.
@@ -209,13 +205,14 @@ impl Coordinator {
         }
     }
 
-    /// Hosts of the context's address that the manager has refused are told to join it again.
-    pub(super) fn retry(&mut self, address: AddressId) {
-        if let Some(entry) = self.addresses.get_mut(&address) {
+    /// If it is time, tells the hosts that the context's address does not reach to join it again.
+    pub(super) fn retry(&mut self, now: Time) {
+        if let Some(entry) = self.addresses.get_mut(&CONTEXT)
+            && entry.retry <= now
+        {
             entry.retry = Time::NEVER;
-            for host in entry.asked.iter() {
-                self.orders.push_back((host, Message::Rejoin(address)));
-            }
+            let hosts = entry.unreached.clone();
+            self.rejoin(now, CONTEXT, &hosts);
         }
     }
 
@@ -226,14 +223,14 @@ impl Coordinator {
         {
             entry.ask(now, host);
             entry.unprove(host);
-            if entry.untold.contains(host) {
-                entry.rest = now + rest();
+            // The tables of before may still be there, for the manager to empty.
+            entry.rest = entry.rest.max(now + rest_time());
+            if entry.unreached.contains(host) {
                 return;
             }
             self.unproven(now, address);
-            // The tables of before may still be there, for the manager to empty.
             if let Some(entry) = self.addresses.get_mut(&address) {
-                entry.due = entry.due.max(now + rest());
+                entry.due = entry.due.max(entry.rest);
             }
             self.advance(now, address);
         }
@@ -247,7 +244,7 @@ impl Coordinator {
         if !entry.leaving.remove(host) {
             return;
         }
-        entry.rest = now + rest();
+        entry.rest = now + rest_time();
         // The pool may have waited for it.
         self.replan |= entry.leaving.is_empty();
         self.advance(now, address);
@@ -280,11 +277,11 @@ impl Coordinator {
         entry.proven.extend(answered.iter());
         // While others have yet to be proven, too, nobody sends by the address.
         let told = match entry.phase {
-            Phase::Proven => answered.common(&entry.untold),
+            Phase::Proven => answered.common(&entry.unreached),
             _ => HostSet::new(),
         };
         for host in told.iter() {
-            entry.untold.remove(host);
+            entry.unreached.remove(host);
             self.orders.push_back((host, Message::Proven(address)));
         }
         let silent = silent.common(&entry.joined).common(&entry.hosts);
@@ -294,14 +291,12 @@ impl Coordinator {
         if silent.is_empty() {
             entry.answered = now;
             // Other hosts of the context's address may be silent whenever they have joined it.
-            if !told.is_empty() || entry.untold.is_empty() {
+            if !told.is_empty() || entry.unreached.is_empty() {
                 entry.tries = 0;
                 entry.lapsed = false;
             }
-            let joined = !entry.untold.common(&entry.joined).is_empty();
             entry.due = match entry.phase {
-                Phase::Proven if joined => now.max(entry.rest),
-                Phase::Proven => now + VERIFY,
+                Phase::Proven => entry.next_proof(now),
                 // A membership that was lost meanwhile has set it later.
                 _ => now.max(entry.due),
             };
@@ -309,7 +304,9 @@ impl Coordinator {
             self.statistics.silent += 1;
             self.unanswered(now, address, &silent);
         }
-        self.reached_again(&told);
+        if !told.is_empty() {
+            self.reached_again(&told);
+        }
         self.advance(now, address);
     }
 
@@ -326,78 +323,67 @@ impl Coordinator {
 
     /// Hosts have not answered a proof.
     fn unanswered(&mut self, now: Time, address: AddressId, silent: &HostSet) {
-        let keeps = |entry: &Entry| entry.phase == Phase::Proven && entry.owner == Owner::Context;
-        // Groups without these hosts go on by the context's address, and groups with them have no
-        // better one. A sender serves a member that multicast does not reach by unicast.
-        let is_kept = self.addresses.get(&address).is_some_and(keeps);
-        let was_proven = !is_kept && self.unproven(now, address);
+        let is_kept = |entry: &Entry| entry.phase == Phase::Proven && address == CONTEXT;
+        if self.addresses.get(&address).is_some_and(is_kept) {
+            return self.unanswered_by_context(now, silent);
+        }
+        let was_proven = self.unproven(now, address);
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
-        let new = match is_kept {
-            true => silent.without(&entry.untold),
-            false => HostSet::new(),
-        };
-        if !new.is_empty() {
-            entry.tries = 0;
-        }
-        entry.tries += 1;
-        entry.lapsed |= was_proven || !new.is_empty();
-        entry.mute = match entry.tries {
-            1 => silent.clone(),
-            _ => entry.mute.common(silent),
-        };
-        let wait = PROOF_MIN * (1 << (entry.tries - 1).min(10));
-        let wait = match entry.owner {
-            Owner::Context if entry.tries > PROOFS => VERIFY,
-            _ => wait.min(PROOF_MAX),
-        };
-        entry.due = now + wait;
+        entry.note_silence(now, silent);
         if !entry.is_live() {
             return;
         }
-        if is_kept {
-            entry.untold.extend(new.iter());
-        }
-        let often = !is_kept || entry.tries <= PROOFS || entry.rejoined + VERIFY <= now;
-        let rejoin = match was_proven || (entry.tries % REJOIN_EVERY == 0 && often) {
-            true => silent,
-            false => &new,
+        let (tries, rechecks) = (entry.tries, entry.rechecks());
+        // Of a host that has answered a proof, other answers were lost by chance. If each host has
+        // answered one, only the last proof is left to go by.
+        let mute = match entry.mute.is_empty() {
+            true => silent.clone(),
+            false => entry.mute.clone(),
         };
-        if !rejoin.is_empty() {
-            entry.rejoined = now;
+        let all = mute.includes(&entry.needed(&self.live));
+        if was_proven || tries % REJOIN_EVERY == 0 {
+            self.rejoin(now, address, silent);
         }
-        // An answer may have been lost by chance; after the second it is something else.
-        let rechecks = entry.lapsed && entry.tries == 2;
-        self.rejoin(now, address, rejoin);
         if rechecks {
-            self.recheck(now, silent);
+            self.recheck_others(now, silent);
         }
-        let Some(entry) = self.addresses.get_mut(&address) else {
+        match all {
+            _ if tries < PROOFS => {}
+            _ if address == CONTEXT => self.go_on_without(now, &mute),
+            true => self.give_up(now, address, Refusal::Unproven),
+            false => self.set_aside(now, address, &mute, Refusal::Unproven),
+        }
+    }
+
+    /// Hosts have not answered a proof of the context's address. Groups without these hosts go on
+    /// by it, and groups with them have no better one.
+    fn unanswered_by_context(&mut self, now: Time, silent: &HostSet) {
+        let Some(entry) = self.addresses.get_mut(&CONTEXT) else {
             return;
         };
-        if entry.tries < PROOFS || is_kept {
-            return;
+        let new = silent.without(&entry.unreached);
+        entry.unreached.extend(new.iter());
+        if !new.is_empty() {
+            (entry.tries, entry.lapsed) = (0, true);
         }
-        if entry.owner == Owner::Context {
-            self.go_on_without(now, address, silent);
-        } else {
-            // Of a host that has answered a proof, other answers were lost by chance. If each host
-            // has answered one, only the last proof is left to go by.
-            let mute = match entry.mute.is_empty() {
-                true => silent.clone(),
-                false => entry.mute.clone(),
-            };
-            let needed = entry.hosts.common(&self.live);
-            match mute.includes(&needed) {
-                true => self.give_up(now, address, Refusal::Unproven),
-                false => self.set_aside(now, address, &mute, Refusal::Unproven),
-            }
+        entry.note_silence(now, silent);
+        let lasting = entry.tries > PROOFS;
+        if lasting {
+            entry.due = now + VERIFY;
+            entry.retry = entry.retry.min(now + VERIFY);
+        }
+        let again = entry.tries % REJOIN_EVERY == 0 && !lasting;
+        let rechecks = entry.rechecks();
+        self.rejoin(now, CONTEXT, if again { silent } else { &new });
+        if rechecks {
+            self.recheck_others(now, silent);
         }
     }
 
     /// Hosts are silent that had proven an address: the other addresses are proven again, too.
-    fn recheck(&mut self, now: Time, silent: &HostSet) {
+    fn recheck_others(&mut self, now: Time, silent: &HostSet) {
         for entry in self.addresses.values_mut() {
             if entry.phase == Phase::Proven && !entry.proven.common(silent).is_empty() {
                 entry.recheck(now);
@@ -415,6 +401,7 @@ impl Coordinator {
         }
         entry.phase = Phase::Joining;
         entry.tries = 0;
+        entry.lapsed = true;
         entry.due = now;
         for host in entry.hosts.common(&self.live).iter() {
             self.orders.push_back((host, Message::Unproven(address)));
@@ -470,11 +457,7 @@ impl Coordinator {
         };
         entry.phase = Phase::Proven;
         entry.tries = 0;
-        // The proof may be that of an earlier term.
-        entry.due = match entry.untold.common(&entry.joined).is_empty() {
-            true => (entry.answered + VERIFY).max(now + RECHECK),
-            false => now + RECHECK,
-        };
+        entry.due = entry.next_proof(now);
         if entry.owner == Owner::Spare {
             self.pool.replaced(now.since(entry.since));
         }
@@ -567,7 +550,7 @@ impl Coordinator {
 }
 
 /// Time for which an address rests.
-fn rest() -> Duration {
+fn rest_time() -> Duration {
     match mutant::active(Mutant::OldTablesBelieved) {
         true => Duration::ZERO,
         false => REST,

@@ -37,13 +37,13 @@ impl<O: Divisible> Engine<O> {
             return;
         };
         let strategy = addressing.strategy;
-        let members = self.leaders.clone();
-        self.speaker = Speaker::new(now, addressing, (&members, self.rank), &self.unreached);
+        let speakers = (&*self.leaders, self.rank);
+        self.speaker = Speaker::new(now, addressing, speakers, &self.unreached);
         if self.speaker.is_some() {
             info!(%strategy, "groups get addresses of their own");
             // Messages may have arrived already.
             self.wake = Some(now);
-            self.add_proof(members);
+            self.add_proof(self.leaders.clone());
         }
     }
 
@@ -51,8 +51,8 @@ impl<O: Divisible> Engine<O> {
     pub fn awaits_pool(&self) -> bool {
         let has_pool = self.strategy.is_some_and(Strategy::has_pool);
         // Addresses are for the hosts that multicast reaches.
-        let reached = self.leaders.len().saturating_sub(self.unreached.len());
-        let can = has_pool && reached > 2;
+        let reached = |leader: &&NodeId| !self.unreached.contains(leader);
+        let can = has_pool && self.leaders.iter().filter(reached).count() > 2;
         let speaker = self.speaker.as_ref().filter(|_| can);
         speaker.is_some_and(|speaker| !speaker.host.has_spare())
     }
@@ -226,15 +226,12 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Multicast does not reach a member of a group between hosts. The address is proven again, and
-    /// groups that begin later serve the member's host by unicast.
-    pub(super) fn misses(&mut self, now: Time, group: GroupId, node: NodeId) {
-        self.unreached.insert(node);
-        self.statistics.unreached += 1;
-        if let Some(speaker) = &mut self.speaker
-            && let Some(status) = speaker.host.status(group)
-            && let Some(address) = status.address
-            && address.0 > 0
+    /// Multicast does not reach a member of a group between hosts. The group's address is proven
+    /// again, and groups that begin later serve the member's host by unicast.
+    pub(super) fn on_unreached(&mut self, now: Time, group: GroupId, node: NodeId) {
+        self.statistics.unreached += u64::from(self.unreached.insert(node));
+        if let Some(address) = self.addresses.of(group)
+            && let Some(speaker) = &mut self.speaker
         {
             speaker.host.unreached(now, address);
             speaker.wake = now;

@@ -112,6 +112,9 @@ impl<O: Divisible> Engine<O> {
         if !self.unreached.is_empty() {
             info!(ranks = ?self.unreached, "multicast does not reach these hosts");
         }
+        if self.memberships.awaits_subnet() {
+            warn!("multicast does not reach this host before the subnet has answered");
+        }
         if leaders.first() == Some(&self.rank) {
             self.statistics.unreached += self.unreached.len() as u64;
         }
@@ -125,8 +128,8 @@ impl<O: Divisible> Engine<O> {
     }
 
     /// Adds a group on the network. If this process's multicasts in another group do not reach a
-    /// host, they do not reach it here either, whichever of the host's processes leads. The group's
-    /// first broadcast tries that (spec 2.8).
+    /// host, they do not reach it here either, whichever of the host's processes leads. The sender
+    /// probes one such member with the group's first broadcast (spec 2.8).
     pub(super) fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         self.add_to(Network::InterNode, group, leaders.to_vec())?;
         let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));
