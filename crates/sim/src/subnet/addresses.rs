@@ -34,6 +34,9 @@ impl Subnet<'_> {
                 return;
             }
             let output = host.machine.poll(now);
+            if h == 0 {
+                self.judge.unreached_by_context = host.machine.unreached_by_context();
+            }
             match output {
                 Output::Wait(until) => {
                     self.look(h);
@@ -106,11 +109,6 @@ impl Subnet<'_> {
             Output::Prove { address, hosts } => self.prove(h, address, hosts),
             Output::SendBy { group, address } => self.send_by(h, group, address),
             Output::Tell { to, message } => {
-                match message {
-                    Message::Rejoin(CONTEXT) => self.judge.left_out(to),
-                    Message::Refused(CONTEXT, _) => self.judge.left_out(HostId(h)),
-                    _ => {}
-                }
                 let proof = matches!(message, Message::Prove(..) | Message::Proved(..));
                 self.unrest += u64::from(!proof);
                 self.tell(h, to.0, Event::Tell(h, to.0, message));

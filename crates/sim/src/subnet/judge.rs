@@ -47,8 +47,8 @@ pub(crate) struct Judge {
     proven: BTreeSet<(AddressId, HostId)>,
     /// Memberships that the network has forgotten: until when hosts may not know that.
     excused: BTreeMap<(AddressId, HostId), u64>,
-    /// Hosts that the context's address need not reach.
-    left_out: HostSet,
+    /// Hosts that unicast serves where others send by the context's address.
+    pub(crate) unreached_by_context: HostSet,
     pub(crate) crashed: HostSet,
     pub(crate) received: Received,
     /// Datagrams by multicast that were sent to a group.
@@ -67,7 +67,7 @@ impl Judge {
             by: BTreeMap::new(),
             proven: BTreeSet::new(),
             excused: BTreeMap::new(),
-            left_out: HostSet::new(),
+            unreached_by_context: HostSet::new(),
             crashed: HostSet::new(),
             received: Received::default(),
             sent: 0,
@@ -79,15 +79,6 @@ impl Judge {
     /// Probes, or the start of the run, have shown that an address reaches a host.
     pub(crate) fn proved(&mut self, address: AddressId, host: HostId) {
         self.proven.insert((address, host));
-        if address == CONTEXT {
-            self.left_out.remove(host);
-        }
-    }
-
-    /// The others do not wait until the context's address reaches a host. Unicast serves it until a
-    /// proof.
-    pub(crate) fn left_out(&mut self, host: HostId) {
-        self.left_out.insert(host);
     }
 
     /// A table of an address has changed: a proof ends for a host that datagrams no longer reach.
@@ -158,7 +149,8 @@ impl Judge {
             let over = group.ended.contains(member) || self.crashed.contains(member);
             let key = (address, member);
             let excused = self.excused.get(&key).is_some_and(|until| now <= *until);
-            let excused = excused || address == CONTEXT && self.left_out.contains(member);
+            let excused =
+                excused || address == CONTEXT && self.unreached_by_context.contains(member);
             if member != sender && !over && !self.proven.contains(&key) && !excused {
                 self.world.complain(|| {
                     format!("{sender:?} sends to {id:?} by {address:?}, not proven for {member:?}")

@@ -57,9 +57,7 @@ impl Coordinator {
         }
         if hosts == HostSet::first_hosts(self.count) {
             let context = self.addresses.get(&CONTEXT);
-            let works =
-                |entry: &Entry| entry.phase == Phase::Proven && !entry.unreached.contains(from);
-            if !context.is_some_and(works) {
+            if context.is_none_or(|entry| entry.unreached.contains(from)) {
                 let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }

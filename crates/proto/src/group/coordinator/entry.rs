@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use crate::group::address::Refusal;
 use crate::group::hosts::{HostId, HostSet};
+use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
 /// Time between two proofs of an address that is proven: the network may forget unnoticed.
@@ -18,6 +19,10 @@ pub(super) const RECHECK: Duration = Duration::from_secs(1);
 const PROOF_MIN: Duration = Duration::from_millis(1);
 /// Largest wait between two proofs of an address that hosts wait for.
 const PROOF_MAX: Duration = Duration::from_secs(1);
+/// Time from when a host has left an address until another host may join it, and from when a
+/// membership was lost until the address is proven again. If the switches' tables followed the
+/// manager later than that, probes could pass by the tables of before.
+const REST: Duration = Duration::from_secs(1);
 /// Time in which hosts must say that they send no more.
 pub(super) const WITHDRAWALS: Duration = Duration::from_secs(1);
 /// Time in which hosts must answer an order to join once another host has.
@@ -74,10 +79,13 @@ pub(super) struct Entry {
     pub(super) leaving: HostSet,
     /// Members that answered probes and have not changed their membership since.
     pub(super) proven: HostSet,
-    /// Hosts that the context's address does not reach: a proof has not reached them, the manager
-    /// has refused them, or they have not joined in time. Nobody waits for them. Such a host sends
-    /// by the address again when it has answered a proof. Empty for all other addresses.
+    /// Hosts that the context's address does not reach: they have lost it, the manager has refused
+    /// it to them, or proofs have not reached them. Nobody waits for them. Such a host sends by the
+    /// address again when it has answered a proof. Empty for all other addresses.
     pub(super) unreached: HostSet,
+    /// Hosts that the context's address does not reach, and that were silent after 14 proofs in a
+    /// row had failed.
+    pub(super) deaf: HostSet,
     /// Hosts that have yet to say that they send no more.
     pub(super) awaited: HostSet,
     pub(super) proof: Option<Proof>,
@@ -87,9 +95,12 @@ pub(super) struct Entry {
     pub(super) checked: Time,
     /// The proof of before holds no longer, and none has been complete since.
     pub(super) lapsed: bool,
+    /// A sender has noticed during the proof that the address does not reach a member.
+    pub(super) noticed: bool,
     /// Proofs in a row that some hosts did not answer.
     pub(super) tries: u32,
-    /// Hosts that have answered none of these proofs.
+    /// Hosts that have answered none of these proofs. Of the context's address: that have not
+    /// answered the last one.
     pub(super) mute: HostSet,
     /// When the next proof may begin.
     pub(super) due: Time,
@@ -104,6 +115,8 @@ pub(super) struct Entry {
     pub(super) answers: Time,
     /// Proofs that nobody answered: each time another host proves.
     pub(super) unheard: u32,
+    /// How often each host has lost its membership lately, and when it last did.
+    losses: BTreeMap<HostId, (u32, Time)>,
     /// Why the address is given up: it is left even where it could be used again.
     pub(super) abandoned: Option<Refusal>,
     /// When the owner got the address.
@@ -112,8 +125,8 @@ pub(super) struct Entry {
     pub(super) returns: bool,
     /// Since when no group has the address; `None` while groups have it.
     pub(super) idle: Option<Time>,
-    /// Until when the switches' tables may be those of before: a host has left, or has lost its
-    /// membership. No other host joins before, and no host that lost its membership is proven.
+    /// Until when no host that is no member may join: the switches' tables may still lead to hosts
+    /// that have left.
     pub(super) rest: Time,
 }
 
@@ -129,11 +142,14 @@ impl Entry {
             leaving: HostSet::new(),
             proven: HostSet::new(),
             unreached: HostSet::new(),
+            deaf: HostSet::new(),
+            losses: BTreeMap::new(),
             awaited: HostSet::new(),
             proof: None,
             answered: now,
             checked: now,
             lapsed: false,
+            noticed: false,
             tries: 0,
             mute: HostSet::new(),
             due: now,
@@ -154,14 +170,37 @@ impl Entry {
         matches!(self.phase, Phase::Joining | Phase::Proven)
     }
 
-    /// When the address, which is proven, is proven next: soon if hosts have joined that it has not
-    /// reached yet.
-    pub(super) fn next_proof(&self, now: Time) -> Time {
-        match self.unreached.common(&self.joined).is_empty() {
-            // The last proof may be that of an earlier term.
-            true => (self.answered + VERIFY).max(now + RECHECK),
-            false => now.max(self.rest),
+    /// A membership was lost. Returns how often this host has lost it since it was last without a
+    /// loss for a minute.
+    pub(super) fn count_loss(&mut self, now: Time, host: HostId) -> u32 {
+        let (count, last) = self.losses.entry(host).or_insert((0, now));
+        if now.since(*last) > VERIFY {
+            *count = 0;
         }
+        (*count, *last) = (*count + 1, now);
+        *count
+    }
+
+    /// From when the switches' tables are not those of before a host lost its membership.
+    pub(super) fn settled(&self, host: HostId) -> Time {
+        let lost = self.losses.get(&host);
+        lost.map_or(Time::ZERO, |(_, last)| *last + rest_time())
+    }
+
+    /// From when that is so for all hosts.
+    pub(super) fn all_settled(&self) -> Time {
+        let lost = self.losses.values().map(|(_, last)| *last).max();
+        lost.map_or(Time::ZERO, |last| last + rest_time())
+    }
+
+    /// When the next proof of the address, which is proven, may begin: soon if hosts have joined
+    /// that it has not reached yet.
+    pub(super) fn next_proof(&self, now: Time) -> Time {
+        let waiting = self.unreached.common(&self.joined);
+        let soon = waiting.iter().map(|host| self.settled(host)).min();
+        // The last proof may be that of an earlier term.
+        let regular = (self.answered + VERIFY).max(now + RECHECK);
+        soon.map_or(regular, |soon| now.max(soon))
     }
 
     /// An address that is proven may not reach all hosts any more: it is proven again soon.
@@ -169,26 +208,11 @@ impl Entry {
         self.due = self.due.min((self.checked + RECHECK).max(now));
     }
 
-    /// The hosts that must be members, and must answer, for the address to be proven.
-    pub(super) fn needed(&self, live: &HostSet) -> HostSet {
-        self.hosts.common(live).without(&self.unreached)
-    }
-
     /// Hosts have not answered a proof. Sets when the next one may begin.
-    pub(super) fn note_silence(&mut self, now: Time, silent: &HostSet) {
+    pub(super) fn count_silence(&mut self, now: Time) {
         self.tries += 1;
-        self.mute = match self.tries {
-            1 => silent.clone(),
-            _ => self.mute.common(silent),
-        };
         let wait = PROOF_MIN * (1 << (self.tries - 1).min(10));
         self.due = now + wait.min(PROOF_MAX);
-    }
-
-    /// Whether hosts that are silent may be so by other addresses, too: one answer may have been
-    /// lost by chance, but not two in a row.
-    pub(super) fn rechecks(&self) -> bool {
-        self.lapsed && self.tries == 2
     }
 
     /// Whether the address is in the pool.
@@ -201,15 +225,7 @@ impl Entry {
         self.joined.remove(host);
         self.asked.insert(host);
         self.refusals.remove(&host);
-        self.wait_for_others(now, host);
-    }
-
-    /// A host was told to join, or has: the others have [`ANSWERS`] from now on. A host that nobody
-    /// waits for gives them no more time.
-    pub(super) fn wait_for_others(&mut self, now: Time, host: HostId) {
-        if !self.unreached.contains(host) {
-            self.answers = now + ANSWERS;
-        }
+        self.answers = now + ANSWERS;
     }
 
     /// A host is no member any more, or is about to be none.
@@ -218,14 +234,16 @@ impl Entry {
         self.joined.remove(host);
         self.refusals.remove(&host);
         self.unreached.remove(host);
+        self.deaf.remove(host);
+        self.losses.remove(&host);
         self.unprove(host);
     }
 
-    /// When a host that others wait for is late with its answer to the order to join. `NEVER` if
-    /// there is none, or if no host has answered: then the manager may be at fault.
+    /// When the hosts that have not answered the order to join are late; `NEVER` if all have, or
+    /// if none has: then it may be the manager that does not answer.
     pub(super) fn late(&self) -> Time {
         let some = !self.joined.is_empty() || !self.refusals.is_empty();
-        match self.is_live() && some && !self.unreached.includes(&self.asked) {
+        match self.is_live() && some && !self.asked.is_empty() && self.owner != Owner::Context {
             true => self.answers,
             false => Time::NEVER,
         }
@@ -275,5 +293,13 @@ impl Entry {
     /// Whether no host is a member.
     pub(super) fn is_empty(&self) -> bool {
         self.asked.is_empty() && self.joined.is_empty() && self.leaving.is_empty()
+    }
+}
+
+/// Time for which an address rests.
+pub(super) fn rest_time() -> Duration {
+    match mutant::active(Mutant::OldTablesBelieved) {
+        true => Duration::ZERO,
+        false => REST,
     }
 }

@@ -8,7 +8,7 @@ use super::Coordinator;
 use super::aside::Aside;
 use super::entry::{Entry, Owner, Phase};
 use crate::group::address::Refusal;
-use crate::group::holder::MULTICAST_MIN;
+use crate::group::holder::{CONTEXT, MULTICAST_MIN};
 use crate::group::hosts::{HostId, HostSet};
 use crate::id::AddressId;
 use crate::mutant::{self, Mutant};
@@ -40,6 +40,12 @@ impl Coordinator {
     pub(in crate::group) fn all_aside(&self) -> Vec<(HostId, Refusal)> {
         let all = self.aside.iter();
         all.map(|(&host, aside)| (host, aside.why)).collect()
+    }
+
+    /// The hosts that the context's address does not reach.
+    pub(in crate::group) fn unreached_by_context(&self) -> HostSet {
+        let context = self.addresses.get(&CONTEXT);
+        context.map_or(HostSet::new(), |entry| entry.unreached.clone())
     }
 
     /// Why these hosts have no address.
@@ -172,12 +178,7 @@ impl Coordinator {
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
-        let asked = entry.asked.clone();
-        if entry.owner == Owner::Context {
-            let late = asked.without(&entry.unreached);
-            return self.go_on_without(now, &late);
-        }
-        for host in asked.iter() {
+        for host in entry.asked.iter() {
             entry.refusals.entry(host).or_insert(Refusal::NoAnswer);
         }
         self.judge_refusals(now, address);

@@ -207,7 +207,7 @@ impl Coordinator {
         for entry in self.addresses.values() {
             next = next.min(entry.late()).min(entry.retry);
             let joins = entry.phase == Phase::Joining;
-            let waits = joins && !entry.joined.includes(&entry.needed(&self.live));
+            let waits = joins && !entry.joined.includes(&entry.hosts.common(&self.live));
             if entry.is_live() && entry.proof.is_none() && !waits {
                 next = next.min(entry.due);
             }

@@ -1,8 +1,6 @@
 //! The terms of an address: hosts join, probes prove it, hosts stop sending, hosts leave.
 
-use core::time::Duration;
-
-use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS};
+use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS, rest_time};
 use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
 use crate::group::holder::{CONTEXT, MULTICAST_MIN};
@@ -13,14 +11,12 @@ use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
 /// Proofs in a row that some host did not answer before the coordinator sets the silent hosts aside
-/// or gives the address up. By the context's address, it goes on without them.
+/// or gives the address up.
 const PROOFS: u32 = 14;
 /// Unanswered proofs after which the silent hosts join again.
 const REJOIN_EVERY: u32 = 5;
-/// Time from when a host has left an address until another host may join it, and from when a
-/// membership was lost until the address is proven again. If the switches' tables followed the
-/// manager later than that, probes could pass by the tables of before.
-const REST: Duration = Duration::from_secs(1);
+/// Losses of a membership, less than a minute apart, after which the host is set aside.
+const LOSSES: u32 = 3;
 
 impl Coordinator {
     /// Gives an address, which no host sends to, to other hosts and a new owner.
@@ -35,7 +31,7 @@ impl Coordinator {
         entry.phase = Phase::Joining;
         entry.tries = 0;
         entry.lapsed = false;
-        entry.due = now;
+        entry.due = now.max(entry.all_settled());
         entry.since = now;
         entry.idle = None;
         entry.returns = false;
@@ -152,18 +148,25 @@ impl Coordinator {
 
     /// A host says that it is a member.
     pub(super) fn joined(&mut self, now: Time, host: HostId, address: AddressId) {
-        if let Some(entry) = self.addresses.get_mut(&address)
-            && entry.asked.remove(host)
-        {
-            entry.joined.insert(host);
-            entry.refusals.remove(&host);
-            entry.wait_for_others(now, host);
-            if entry.unreached.contains(host) && entry.phase == Phase::Proven {
-                entry.due = entry.next_proof(now);
-            }
-            self.judge_refusals(now, address);
-            self.advance(now, address);
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        // It may have joined the context's address twice, because an order crossed its answer.
+        let again = entry.owner == Owner::Context && entry.joined.contains(host);
+        if again {
+            entry.unprove(host);
+            entry.unreached.insert(host);
+        } else if !entry.asked.remove(host) {
+            return;
         }
+        entry.joined.insert(host);
+        entry.refusals.remove(&host);
+        entry.answers = now + ANSWERS;
+        if entry.unreached.contains(host) {
+            entry.due = entry.due.min(entry.next_proof(now));
+        }
+        self.judge_refusals(now, address);
+        self.advance(now, address);
     }
 
     /// A host says that the manager refuses it.
@@ -175,22 +178,16 @@ impl Coordinator {
             return;
         }
         if entry.owner == Owner::Context {
-            entry.retry = entry.retry.min(now + VERIFY);
+            let pause = match why {
+                Refusal::NoAnswer => ANSWERS,
+                _ => VERIFY,
+            };
+            entry.retry = entry.retry.min(now + pause);
             entry.unreached.insert(host);
-            self.advance(now, address);
         } else {
             entry.refusals.insert(host, why);
             self.judge_refusals(now, address);
         }
-    }
-
-    /// The others of the context's address do not wait for these hosts, which join again.
-    pub(super) fn go_on_without(&mut self, now: Time, hosts: &HostSet) {
-        if let Some(entry) = self.addresses.get_mut(&CONTEXT) {
-            entry.unreached.extend(hosts.iter());
-        }
-        self.rejoin(now, CONTEXT, hosts);
-        self.advance(now, CONTEXT);
     }
 
     /// Tells hosts to join an address again, whatever they have been told of their membership.
@@ -211,28 +208,42 @@ impl Coordinator {
             && entry.retry <= now
         {
             entry.retry = Time::NEVER;
-            let hosts = entry.unreached.clone();
+            let hosts = match entry.tries > PROOFS {
+                true => entry.unreached.clone(),
+                false => entry.unreached.common(&entry.asked),
+            };
             self.rejoin(now, CONTEXT, &hosts);
         }
     }
 
     /// A host says that the network has forgotten its membership. It joins again by itself.
     pub(super) fn lost(&mut self, now: Time, host: HostId, address: AddressId) {
-        if let Some(entry) = self.addresses.get_mut(&address)
-            && entry.joined.contains(host)
-        {
-            entry.ask(now, host);
-            entry.unprove(host);
+        let Some(entry) = self.addresses.get_mut(&address) else {
+            return;
+        };
+        if !entry.joined.contains(host) {
+            return;
+        }
+        let losses = entry.count_loss(now, host);
+        entry.ask(now, host);
+        entry.unprove(host);
+        if entry.owner == Owner::Context {
+            entry.unreached.insert(host);
+            return;
+        }
+        self.unproven(now, address);
+        if let Some(entry) = self.addresses.get_mut(&address) {
             // The tables of before may still be there, for the manager to empty.
-            entry.rest = entry.rest.max(now + rest_time());
-            if entry.unreached.contains(host) {
-                return;
-            }
-            self.unproven(now, address);
-            if let Some(entry) = self.addresses.get_mut(&address) {
-                entry.due = entry.due.max(entry.rest);
-            }
-            self.advance(now, address);
+            entry.due = entry.due.max(entry.all_settled());
+        }
+        match losses >= LOSSES {
+            true => self.set_aside(
+                now,
+                address,
+                &[host].into_iter().collect(),
+                Refusal::Unproven,
+            ),
+            false => self.advance(now, address),
         }
     }
 
@@ -275,13 +286,10 @@ impl Coordinator {
         }
         let answered = proof.of.without(&silent).common(&entry.joined);
         entry.proven.extend(answered.iter());
-        // While others have yet to be proven, too, nobody sends by the address.
-        let told = match entry.phase {
-            Phase::Proven => answered.common(&entry.unreached),
-            _ => HostSet::new(),
-        };
+        let told = answered.common(&entry.unreached);
         for host in told.iter() {
             entry.unreached.remove(host);
+            entry.deaf.remove(host);
             self.orders.push_back((host, Message::Proven(address)));
         }
         let silent = silent.common(&entry.joined).common(&entry.hosts);
@@ -290,6 +298,7 @@ impl Coordinator {
         }
         if silent.is_empty() {
             entry.answered = now;
+            entry.mute = HostSet::new();
             // Other hosts of the context's address may be silent whenever they have joined it.
             if !told.is_empty() || entry.unreached.is_empty() {
                 entry.tries = 0;
@@ -297,12 +306,18 @@ impl Coordinator {
             }
             entry.due = match entry.phase {
                 Phase::Proven => entry.next_proof(now),
-                // A membership that was lost meanwhile has set it later.
-                _ => now.max(entry.due),
+                // A membership may have been lost meanwhile.
+                _ => now.max(entry.all_settled()),
             };
         } else {
             self.statistics.silent += 1;
             self.unanswered(now, address, &silent);
+        }
+        if let Some(entry) = self.addresses.get_mut(&address)
+            && core::mem::take(&mut entry.noticed)
+            && entry.phase == Phase::Proven
+        {
+            entry.recheck(now);
         }
         if !told.is_empty() {
             self.reached_again(&told);
@@ -315,43 +330,46 @@ impl Coordinator {
         if let Some(entry) = self.addresses.get_mut(&address)
             && entry.phase == Phase::Proven
             && entry.joined.contains(from)
-            && entry.proof.is_none()
         {
+            entry.noticed = entry.proof.is_some();
             entry.recheck(now);
         }
     }
 
     /// Hosts have not answered a proof.
     fn unanswered(&mut self, now: Time, address: AddressId, silent: &HostSet) {
-        let is_kept = |entry: &Entry| entry.phase == Phase::Proven && address == CONTEXT;
-        if self.addresses.get(&address).is_some_and(is_kept) {
+        if address == CONTEXT {
             return self.unanswered_by_context(now, silent);
         }
         let was_proven = self.unproven(now, address);
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
-        entry.note_silence(now, silent);
+        entry.count_silence(now);
+        entry.due = entry.due.max(entry.all_settled());
+        entry.mute = match entry.tries {
+            1 => silent.clone(),
+            _ => entry.mute.common(silent),
+        };
         if !entry.is_live() {
             return;
         }
-        let (tries, rechecks) = (entry.tries, entry.rechecks());
+        let (tries, lapsed) = (entry.tries, entry.lapsed);
         // Of a host that has answered a proof, other answers were lost by chance. If each host has
         // answered one, only the last proof is left to go by.
         let mute = match entry.mute.is_empty() {
             true => silent.clone(),
             false => entry.mute.clone(),
         };
-        let all = mute.includes(&entry.needed(&self.live));
+        let all = mute.includes(&entry.hosts.common(&self.live));
         if was_proven || tries % REJOIN_EVERY == 0 {
             self.rejoin(now, address, silent);
         }
-        if rechecks {
+        if lapsed && tries == 2 {
             self.recheck_others(now, silent);
         }
         match all {
             _ if tries < PROOFS => {}
-            _ if address == CONTEXT => self.go_on_without(now, &mute),
             true => self.give_up(now, address, Refusal::Unproven),
             false => self.set_aside(now, address, &mute, Refusal::Unproven),
         }
@@ -363,26 +381,35 @@ impl Coordinator {
         let Some(entry) = self.addresses.get_mut(&CONTEXT) else {
             return;
         };
-        let new = silent.without(&entry.unreached);
-        entry.unreached.extend(new.iter());
-        if !new.is_empty() {
-            (entry.tries, entry.lapsed) = (0, true);
+        // Hosts that stay silent for long do not slow the others down.
+        if entry.tries >= PROOFS {
+            if !entry.deaf.includes(silent) {
+                entry.tries = 0;
+            }
+            entry.deaf.extend(silent.iter());
         }
-        entry.note_silence(now, silent);
+        entry.count_silence(now);
+        // One answer may have been lost by chance, or it was the prover that heard nothing.
+        let before = core::mem::replace(&mut entry.mute, silent.clone());
+        let new = silent.common(&before).without(&entry.unreached);
+        entry.unreached.extend(new.iter());
         let lasting = entry.tries > PROOFS;
         if lasting {
             entry.due = now + VERIFY;
             entry.retry = entry.retry.min(now + VERIFY);
         }
         let again = entry.tries % REJOIN_EVERY == 0 && !lasting;
-        let rechecks = entry.rechecks();
-        self.rejoin(now, CONTEXT, if again { silent } else { &new });
-        if rechecks {
-            self.recheck_others(now, silent);
-        }
+        let rejoin = if again {
+            silent.common(&entry.unreached)
+        } else {
+            new.clone()
+        };
+        self.rejoin(now, CONTEXT, &rejoin);
+        self.recheck_others(now, &new);
     }
 
-    /// Hosts are silent that had proven an address: the other addresses are proven again, too.
+    /// Hosts are silent that had proven an address, twice in a row: the other addresses that they
+    /// have proven are proven again, too.
     fn recheck_others(&mut self, now: Time, silent: &HostSet) {
         for entry in self.addresses.values_mut() {
             if entry.phase == Phase::Proven && !entry.proven.common(silent).is_empty() {
@@ -414,7 +441,7 @@ impl Coordinator {
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
-        let needed = entry.needed(&self.live);
+        let needed = entry.hosts.common(&self.live);
         match entry.phase {
             Phase::Joining if entry.joined.includes(&needed) => {
                 let believed = mutant::active(Mutant::AnswerBelieved);
@@ -428,10 +455,14 @@ impl Coordinator {
             Phase::Proven => {
                 if entry.proof.is_none() && entry.due <= now {
                     // The context's address is proven while hosts have yet to join it.
-                    let joined = entry.hosts.common(&self.live).common(&entry.joined);
-                    match joined.len() > 1 {
-                        true => self.prove(address, joined),
-                        false => entry.due = now + VERIFY,
+                    let members = needed.common(&entry.joined);
+                    let ready = members.iter().filter(|&host| entry.settled(host) <= now);
+                    let ready: HostSet = ready.collect();
+                    let later = members.iter().map(|host| entry.settled(host));
+                    let later = later.filter(|&at| at > now).min();
+                    match ready.len() > 1 {
+                        true => self.prove(address, ready),
+                        false => entry.due = later.unwrap_or(now + VERIFY),
                     }
                 }
             }
@@ -546,13 +577,5 @@ impl Coordinator {
             self.judge_refusals(now, address);
             self.advance(now, address);
         }
-    }
-}
-
-/// Time for which an address rests.
-fn rest_time() -> Duration {
-    match mutant::active(Mutant::OldTablesBelieved) {
-        true => Duration::ZERO,
-        false => REST,
     }
 }

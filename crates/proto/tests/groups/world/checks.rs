@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use fabricast_proto::AddressId;
 use fabricast_proto::group::{HostId, HostSet, Strategy};
-use fabricast_proto::{AddressId, Time};
 
 use super::World;
 use super::manager::CONTEXT;
@@ -71,12 +71,13 @@ impl World {
                 return Err(format!("{address:?} of {:?} has {members:?}", group.hosts));
             }
         }
-        let kept = self.judge.excused.iter();
-        let kept = kept.filter(|(key, until)| key.0 == CONTEXT && **until == Time::NEVER);
-        let kept: HostSet = kept.map(|(key, _)| key.1).collect();
-        let kept = kept.common(&self.able());
-        if !kept.is_empty() && !alone && self.able().len() > 1 && self.scenario.manager.lost < 0.2 {
-            return Err(format!("the context's address does not reach {kept:?}"));
+        let able = self.able();
+        let unreached = self.judge.unreached.common(&able);
+        let lossy = self.scenario.manager.lost >= 0.2;
+        if !unreached.is_empty() && !alone && able.len() > 1 && !lossy {
+            return Err(format!(
+                "the context's address does not reach {unreached:?}"
+            ));
         }
         if let (Some(coordinator), 0) = (&self.hosts[0], self.scenario.crashes) {
             let alive = self.judge.groups.values();

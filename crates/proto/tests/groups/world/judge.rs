@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fabricast_proto::group::{HostId, HostSet};
 use fabricast_proto::{AddressId, GroupId, Time};
 
-use super::manager::Manager;
+use super::manager::{CONTEXT, Manager};
 
 /// A group as all of its members know it.
 pub struct Group {
@@ -24,9 +24,10 @@ pub struct Judge {
     pub by: BTreeMap<(HostId, GroupId), Option<AddressId>>,
     /// Table entries that a probe has shown to work, since they were made.
     pub proven: BTreeSet<(AddressId, HostId)>,
-    /// Table entries that do not work: until when senders may use them. They do not know it yet, or
-    /// unicast serves the host until a probe shows that the entry works.
+    /// Table entries that the network has forgotten: until when senders may not know it.
     pub excused: BTreeMap<(AddressId, HostId), Time>,
+    /// Hosts that unicast serves where others send by the context's address.
+    pub unreached: HostSet,
     pub crashed: HostSet,
 }
 
@@ -44,6 +45,7 @@ impl Judge {
                 let key = (address, member);
                 let forwards = manager.forwards(address, member) && self.proven.contains(&key);
                 let excused = self.excused.get(&key).is_some_and(|until| now <= *until);
+                let excused = excused || address == CONTEXT && self.unreached.contains(member);
                 if !forwards && !excused {
                     return Err(format!(
                         "{now:?}: {sender:?} sends to {id:?} by {address:?}, which does not reach \
@@ -71,18 +73,14 @@ impl Judge {
         Ok(())
     }
 
-    /// The network has forgotten an entry. Senders may use it until this time.
+    /// The network has forgotten an entry. Senders learn it before `until`.
     pub fn forgotten(&mut self, address: AddressId, host: HostId, until: Time) {
         self.proven.remove(&(address, host));
-        let known = self.excused.entry((address, host)).or_insert(until);
-        if *known != Time::NEVER {
-            *known = until;
-        }
+        self.excused.insert((address, host), until);
     }
 
     /// A probe has shown that an entry works.
     pub fn proved(&mut self, address: AddressId, host: HostId) {
         self.proven.insert((address, host));
-        self.excused.remove(&(address, host));
     }
 }

@@ -126,10 +126,6 @@ impl World {
         for host in reached.iter().flat_map(HostSet::iter) {
             world.judge.proved(CONTEXT, host);
         }
-        for host in unreached.iter().filter(|_| reached.is_some()) {
-            // Unicast serves these, until they are reached.
-            world.judge.forgotten(CONTEXT, host, Time::NEVER);
-        }
         world
     }
 
@@ -380,16 +376,15 @@ impl World {
                 host.invariants();
             }
             let output = host.poll(now);
+            if id == HostId(0) {
+                self.judge.unreached = host.unreached_by_context();
+            }
             if self.trace && !matches!(output, Output::Wait(_)) {
                 println!("{now:?} {id:?} {output:?}");
             }
             self.outputs += 1;
             match output {
                 Output::Join(address) | Output::JoinAnew(address) => {
-                    // The coordinator tells its own host without a message.
-                    if output == Output::JoinAnew(CONTEXT) && id == HostId(0) {
-                        self.judge.forgotten(CONTEXT, id, Time::NEVER);
-                    }
                     self.request(id, address, true)
                 }
                 Output::Leave(address) => {
@@ -410,14 +405,6 @@ impl World {
                     self.messages += u64::from(id == HostId(0));
                     let proof = matches!(message, Message::Prove(..) | Message::Proved(..));
                     self.unrest += u64::from(!proof);
-                    // Unicast serves a host until it has answered a proof.
-                    match message {
-                        Message::Rejoin(CONTEXT) => self.judge.forgotten(CONTEXT, to, Time::NEVER),
-                        Message::Refused(CONTEXT, _) => {
-                            self.judge.forgotten(CONTEXT, id, Time::NEVER);
-                        }
-                        _ => {}
-                    }
                     let wait = self.within(self.scenario.delay_us);
                     let key = (id, to);
                     let last = self.last.get(&key).copied().unwrap_or(Time::ZERO);
