@@ -192,7 +192,7 @@ static void tell_refusals(const fabricast_statistics *sum) {
             "rank of one of their hosts: %" PRIu64,
             sum->groups_unled);
     if (sum->hosts_set_aside || sum->addresses_unproven)
-        say("times that a host was set aside: %" PRIu64
+        say("hosts that could not join what others had joined: %" PRIu64
             "; addresses given up because probes did not arrive: %" PRIu64,
             sum->hosts_set_aside, sum->addresses_unproven);
 }

@@ -200,8 +200,7 @@ typedef struct fabricast_statistics {
   uint64_t groups_unled;
   // Multicast addresses that were given up because probes reached no host.
   uint64_t addresses_unproven;
-  // How often a host was set aside because it could not join a multicast address that others
-  // had joined, or because probes did not reach it.
+  // Hosts that could not join a multicast address that others had joined.
   uint64_t hosts_set_aside;
   // Multicast addresses to which groups of this host send now. This and the next three are
   // levels, as `groups` is; all others only rise.

@@ -25,7 +25,7 @@ static const struct level {
     {"multiple", MPI_THREAD_MULTIPLE},
 };
 
-const char *value(const char *name) {
+static const char *option(const char *name) {
     size_t len = strlen(name);
     for (char **a = arguments; *a; a++)
         if (strncmp(*a, name, len) == 0)
@@ -42,8 +42,8 @@ int wanted(const char *name) {
 
 void start(int argc, char **argv) {
     arguments = argv + 1;
-    shared_directory = value("--shared=");
-    const char *level = value("--level=");
+    shared_directory = option("--shared=");
+    const char *level = option("--level=");
     if (level) {
         int provided;
         for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {

@@ -20,8 +20,6 @@ extern const char *shared_directory;
 /* Starts MPI. If the thread level is not available, prints a line "skipped: REASON" and ends the
  * program. */
 void start(int argc, char **argv);
-/* What follows NAME in the argument that begins with it, or NULL. */
-const char *value(const char *name);
 /* Whether NAME is among the program's arguments. */
 int wanted(const char *name);
 

@@ -351,8 +351,7 @@ pub struct fabricast_statistics {
     pub groups_unled: u64,
     /// Multicast addresses that were given up because probes reached no host.
     pub addresses_unproven: u64,
-    /// How often a host was set aside because it could not join a multicast address that others
-    /// had joined, or because probes did not reach it.
+    /// Hosts that could not join a multicast address that others had joined.
     pub hosts_set_aside: u64,
     /// Multicast addresses to which groups of this host send now. This and the next three are
     /// levels, as `groups` is; all others only rise.

@@ -158,9 +158,8 @@ pub enum Command {
         /// How long they are probed.
         patience: Duration,
     },
-    /// Records that multicast does not reach these members, as a proof or [`Event::Missed`] of
-    /// another group has shown. This node serves them by unicast until they answer a multicast
-    /// probe (spec 2.8).
+    /// Records that multicast does not reach these members, as the proof of another group has
+    /// shown. This node serves them by unicast until they answer a multicast probe (spec 2.8).
     Unreached {
         /// The group.
         group: GroupId,
@@ -375,16 +374,6 @@ pub enum Event {
         node: NodeId,
         /// How this node reaches the member from now on.
         path_state: PathState,
-    },
-    /// In three streams of this node in a row, of any groups, a member has received no packet by
-    /// multicast. Short streams end before the sender can detect that. The caller may name the
-    /// member by [`Command::Unreached`] in new groups, and prove the address by
-    /// [`Command::ProveAddress`].
-    Missed {
-        /// The group of the last of these streams.
-        group: GroupId,
-        /// The member.
-        node: NodeId,
     },
     /// [`Command::Prove`] has ended.
     Proven(GroupId),

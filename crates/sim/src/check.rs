@@ -627,10 +627,7 @@ impl Judge {
                     self.wrong(host, || format!("{event:?} without a reason"));
                 }
             }
-            Event::Path { node, .. }
-            | Event::Slow { node, .. }
-            | Event::Outpaced { node, .. }
-            | Event::Missed { node, .. } => {
+            Event::Path { node, .. } | Event::Slow { node, .. } | Event::Outpaced { node, .. } => {
                 if self.is_removed(host, node) {
                     self.wrong(host, || format!("{event:?} about a peer that is gone"));
                 }

@@ -421,7 +421,7 @@ impl<O: Divisible + Send + Sync + 'static> Context<O> {
     ///
     /// # Errors
     /// This process gives groups none, for this reason: [`Options::groups`] says so, it does not
-    /// speak for its host, or there are fewer than three hosts.
+    /// speak for its host, or multicast does not reach enough hosts.
     pub fn strategy(&self) -> Result<(Strategy, &'static str), &'static str> {
         self.callers.shared.lock().strategy()
     }

@@ -83,13 +83,6 @@ impl Log {
                     "the others could go twice as fast"
                 );
             }
-            Event::Missed { group, node } => {
-                debug!(
-                    group = group.0,
-                    node = node.0,
-                    "multicast does not reach the member in short streams"
-                );
-            }
             Event::Failed(op) => debug!(?op, "operation failed"),
             Event::Mismatch(op) => warn!(?op, "members mean different lengths"),
             Event::Complete(_) | Event::Arrived(_) => {}

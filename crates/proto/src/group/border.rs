@@ -7,7 +7,7 @@ use crate::id::{AddressId, GroupId};
 use crate::time::Time;
 
 /// The configuration of one host; equal at all hosts of a context except for `host`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// This host.
     pub host: HostId,
@@ -19,9 +19,9 @@ pub struct Config {
     pub addresses: u32,
     /// The lowest number of these addresses, at least 1; their numbers follow one another.
     pub first: u32,
-    /// The hosts that probes by the context's address, number 0, have reached. The others are set
-    /// aside until they are reached, too. `None`: the context has no address.
-    pub reached: Option<HostSet>,
+    /// Whether the context has an address of its own, number 0, which all hosts have joined and
+    /// which is proven.
+    pub context_address: bool,
 }
 
 /// What the driver does next.

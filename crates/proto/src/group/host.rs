@@ -221,16 +221,7 @@ impl Host {
         self.holder.statistics.scarce()
     }
 
-    /// At the coordinator: the hosts that the context's address does not reach. Unicast serves them
-    /// there.
-    pub fn unreached_by_context(&self) -> HostSet {
-        let coordinator = self.coordinator.as_ref();
-        coordinator.map_or(HostSet::new(), |coordinator| {
-            coordinator.unreached_by_context()
-        })
-    }
-
-    /// At the coordinator: the hosts that are set aside, and why.
+    /// At the coordinator: the hosts that cannot join what others have joined, and why.
     pub fn set_aside(&self) -> Vec<(HostId, Refusal)> {
         let coordinator = self.coordinator.as_ref();
         coordinator.map_or(Vec::new(), |coordinator| coordinator.all_aside())

@@ -171,7 +171,6 @@ impl Node {
         if let Some(group) = self.groups[at].as_mut() {
             group.send_by(address);
         }
-        self.touch(at);
         Ok(())
     }
 

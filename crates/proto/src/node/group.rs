@@ -135,13 +135,9 @@ impl Group {
 
     /// From now on, this node sends to the group by this address.
     pub fn send_by(&mut self, address: Option<AddressId>) {
-        if self.address == address {
-            return;
-        }
         self.address = address;
         if let Some(sender) = self.own.get_mut() {
             sender.set_to_each(address.is_none());
-            sender.try_multicast();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Datagrams come in: which nodes may send a frame, and which stream or barrier it is for.
 
 use super::{ACKS_MAX, Node};
-use crate::border::{Event, Output, PathState, Placement};
+use crate::border::{PathState, Placement};
 use crate::id::{GroupId, NodeId};
 use crate::receiver::Shared;
 use crate::time::Time;
@@ -130,14 +130,7 @@ impl Node {
             },
             Frame::Feedback(f) if f.sender == self.config.node && group.takes_part().is_ok() => {
                 let sender = group.sender(&self.config);
-                let reached = sender.on_feedback(now, from, f, shared.counters, shared.out);
-                if let Some(reached) = reached
-                    && self.missed.note(from, reached)
-                {
-                    let (group, node) = (group.id, from);
-                    let missed = Event::Missed { group, node };
-                    self.out.push_back(Output::Event(missed));
-                }
+                sender.on_feedback(now, from, f, shared.counters, shared.out);
             }
             Frame::Feedback(f) => {
                 let place = group.begun(f.sender);

@@ -85,7 +85,6 @@ impl Node {
     pub(super) fn peer_remove(&mut self, now: Time, node: NodeId) {
         self.gone.insert(node);
         self.forget_events(|_, n| n == node);
-        self.missed.forget(node);
         self.queries.retain(|q| q.0 != node);
         for at in 0..self.groups.len() {
             let known = |g: &Group| g.rank(node).is_some() || g.expects(node);
@@ -100,8 +99,7 @@ impl Node {
             Output::Event(
                 Event::Path { group, node, .. }
                 | Event::Slow { group, node }
-                | Event::Outpaced { group, node }
-                | Event::Missed { group, node },
+                | Event::Outpaced { group, node },
             ) => !about(group, node),
             _ => true,
         });

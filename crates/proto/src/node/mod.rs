@@ -10,7 +10,6 @@ mod gathered;
 mod group;
 mod incoming;
 mod members;
-mod missed;
 mod op_table;
 mod outgoing;
 mod own_stream;
@@ -30,7 +29,6 @@ use crate::wire::{Probe, Query};
 use copies::Copies;
 use gathered::Gathered;
 use group::Group;
-use missed::Missed;
 use op_table::{Entry, OpTable, Stream};
 
 /// Answers to probes that may wait to be sent. The node drops further ones, and the prober probes
@@ -58,8 +56,6 @@ pub struct Node {
     copies: Copies,
     /// Words that go together.
     gathered: Gathered,
-    /// Members that multicast may not reach.
-    missed: Missed,
     /// Groups that may have something to do now.
     ready: VecDeque<usize>,
     /// When other groups will have something to do. An entry that differs from its group's `timer`
@@ -93,7 +89,6 @@ impl Node {
             queries: VecDeque::new(),
             copies: Copies::default(),
             gathered: Gathered::default(),
-            missed: Missed::default(),
             ready: VecDeque::new(),
             timers: BinaryHeap::new(),
             counters: Counters::default(),

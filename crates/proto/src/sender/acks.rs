@@ -19,8 +19,7 @@ use crate::wire::{Feedback, flag};
 const COUNTED_MIN: i32 = 16;
 
 impl Sender {
-    /// Takes feedback of a receiver. Once, when the receiver has everything that was sent, returns
-    /// whether multicast has reached it in this stream.
+    /// Takes feedback of a receiver.
     pub fn on_feedback(
         &mut self,
         now: Time,
@@ -28,22 +27,22 @@ impl Sender {
         f: &Feedback<'_>,
         counters: &mut Counters,
         out: &mut VecDeque<Output>,
-    ) -> Option<bool> {
+    ) {
         let Some(i) = self.index_of(from) else {
             counters.foreign += 1;
-            return None;
+            return;
         };
         let believed = self.believed(i, f);
         let Some(f) = &believed else {
             counters.foreign += 1;
-            return None;
+            return;
         };
         // A receiver that reports for a tree is as far as all receivers below it.
         let cum = if self.is_tree() { f.cum_subtree } else { f.cum };
         let m = &mut self.members[i];
         // The feedback is older than what the sender knows.
         if cum.before(m.cum) {
-            return None;
+            return;
         }
         counters.feedback_received += 1;
         let first = m.heard.is_none();
@@ -101,7 +100,6 @@ impl Sender {
         }
         self.report_outpaced(out);
         self.finish(out);
-        self.judge_multicast(i, f)
     }
 
     /// What the sender believes of a member's feedback. `None`: nothing, since the feedback is not

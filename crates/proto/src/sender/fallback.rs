@@ -57,13 +57,7 @@ impl Sender {
             && self.members[i].is_mine()
         {
             self.fall_back_to_unicast(i, path_state);
-            self.try_multicast();
         }
-    }
-
-    /// Multicast may reach members on unicast by now: the sender probes one of them at once.
-    pub fn try_multicast(&mut self) {
-        self.probing.reprobe_now = true;
     }
 
     /// Takes the number of probes that a member needed to answer.
@@ -76,8 +70,6 @@ impl Sender {
     pub(super) fn move_to(&mut self, i: usize, path: usize) {
         let from = core::mem::replace(&mut self.members[i].path, path);
         if from != path {
-            // What the member has received no longer says by which path.
-            self.members[i].judged = true;
             if let Some(l) = self.paths[from].as_mut() {
                 l.window.forget(i as u32);
                 l.pacer.require(i, false);
@@ -146,24 +138,10 @@ impl Sender {
         }
     }
 
-    /// Once, as soon as a member that was on the group's path from its first packet has everything
-    /// that was sent: whether multicast has reached it. It has not if at least as many repairs were
-    /// queued for the member as it has packets, and it had received no new packet before its newest
-    /// burst.
-    pub(super) fn judge_multicast(&mut self, i: usize, f: &Feedback<'_>) -> Option<bool> {
-        let (sent, has_way_back) = (self.ops.sent, self.has_way_back());
-        let m = &mut self.members[i];
-        if m.judged || f.cum != sent || f.cum == m.first {
-            return None;
-        }
-        m.judged = true;
-        let packets = f.cum.from(m.first) as u64;
-        has_way_back.then_some(f.received > 0 || m.repairs < packets)
-    }
-
     /// Chooses a member that the sender probes by multicast now, if one is due.
     pub(super) fn reprobe_paths(&mut self, now: Time) {
-        if !self.has_way_back() {
+        // A group without an address has no multicast to return to.
+        if self.relay.is_some() || self.is_pair() || self.to_each {
             return;
         }
         let end = self.ops.end;
@@ -191,38 +169,10 @@ impl Sender {
         }
     }
 
-    /// Whether members can return from unicast to multicast. A group without an address has no
-    /// multicast.
-    fn has_way_back(&self) -> bool {
-        self.relay.is_none() && !self.is_pair() && !self.to_each
-    }
-
-    /// A member that the sender probes at once. Streams of different groups begin with different
-    /// members, so that none of them waits for another that is never reached.
-    fn take_reprobe_now(&mut self) -> Option<NodeId> {
-        let wanted = core::mem::take(&mut self.probing.reprobe_now);
-        if !wanted || !self.has_way_back() {
-            return None;
-        }
-        let cut_off = |m: &&Member| m.path_state == PathState::Unicast && m.is_mine();
-        let count = self.members.iter().filter(cut_off).count();
-        // Numbers of groups may follow one another in strides.
-        let turn = (self.group.0.wrapping_mul(0x9E37_79B1) >> 16) as usize % count.max(1);
-        let member = self.members.iter().filter(cut_off).nth(turn);
-        member.map(|m| m.node)
-    }
-
     /// The next probe of path re-probing: only the named member answers it.
     pub fn next_reprobe(&mut self, nonces: &mut Nonces) -> Option<Transmission> {
-        let i = loop {
-            let due = self.probing.reprobes.pop_front();
-            let node = due.or_else(|| self.take_reprobe_now())?;
-            // One that is due may have gone meanwhile.
-            if let Some(i) = self.index_of(node) {
-                break i;
-            }
-        };
-        let node = self.members[i].node;
+        let node = self.probing.reprobes.pop_front()?;
+        let i = self.index_of(node)?;
         let nonce = nonces.multicast();
         self.members[i].reprobe.nonce = Some(nonce);
         Some(Transmission::Probe(Probe {

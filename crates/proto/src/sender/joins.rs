@@ -32,8 +32,6 @@ impl Sender {
         let mut member = Member::new(node, first, false, false);
         member.credit = self.budget.most();
         (member.moved, member.got_on) = (now, now);
-        // It may get the first packets by retransmissions, if it comes late.
-        member.judged = true;
         member.counted.0 = NO_PATH;
         member.hearing.start(now, (0, self.group_fresh(), 0));
         match self.members.get_mut(i) {

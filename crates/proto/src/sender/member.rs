@@ -95,9 +95,6 @@ pub struct Member {
     pub probes: u32,
     /// Watches whether multicast reaches the receiver.
     pub hearing: Hearing,
-    /// Whether the sender has judged, or cannot judge, if multicast has reached the receiver in
-    /// this stream.
-    pub judged: bool,
     /// When the sender tries multicast again, if multicast does not reach the receiver.
     pub reprobe: Reprobe,
 }
@@ -138,7 +135,6 @@ impl Member {
             counted: (0, 0, 0),
             probes: 1,
             hearing: Hearing::default(),
-            judged: false,
             reprobe: Reprobe::NEW,
         }
     }

@@ -110,8 +110,6 @@ struct Probing {
     queue: VecDeque<Target>,
     /// Members on unicast that the sender is to probe by multicast.
     reprobes: VecDeque<NodeId>,
-    /// Whether the sender is to probe one of those on unicast at once.
-    reprobe_now: bool,
     /// Index of the member whose turn it is to be probed alone.
     next: usize,
     /// When the sender looks for silent members next.
@@ -207,7 +205,6 @@ impl Sender {
                 sender.members[i].path_state = PathState::Unicast;
             } else if m.path_state == PathState::Unicast && !m.delegated {
                 sender.fall_back_to_unicast(i, PathState::Unicast);
-                sender.try_multicast();
             }
         }
         sender.update_windows();
@@ -408,10 +405,6 @@ impl Sender {
     /// Sets whether the group has no address, so that a datagram leaves for each member that
     /// multicast would serve. The pacer counts them all.
     pub fn set_to_each(&mut self, to_each: bool) {
-        if self.to_each != to_each {
-            // What a member has received says nothing about multicast.
-            self.members.iter_mut().for_each(|m| m.judged = true);
-        }
         self.to_each = to_each;
     }
 

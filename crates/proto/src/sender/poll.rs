@@ -312,8 +312,7 @@ impl Sender {
     pub fn wake(&self, scheme: &Scheme) -> Option<Time> {
         let mut wake = self.probing.due;
         let mut at = |t: Time| wake = Some(wake.map_or(t, |w| w.min(t)));
-        let probing = &self.probing;
-        if !probing.queue.is_empty() || !probing.reprobes.is_empty() || probing.reprobe_now {
+        if !self.probing.queue.is_empty() || !self.probing.reprobes.is_empty() {
             at(Time::ZERO);
         }
         if let Some(t) = self.grace_ends() {

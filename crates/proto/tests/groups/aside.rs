@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fabricast_proto::group::{HostId, HostSet, Refusal, State, Strategy};
+use fabricast_proto::group::{HostId, HostSet, Refusal, Strategy};
 use fabricast_proto::{AddressId, GroupId};
 
 use crate::world::{Scenario, World};
@@ -147,71 +147,6 @@ fn losses_set_no_other_host_aside() {
         assert_eq!(counted[Refusal::Unproven.index()], 1, "seed {seed}");
         assert_eq!(world.machine(0).set_aside(), [(LAME, Refusal::Unproven)]);
     }
-}
-
-/// A host that multicast did not reach at the start, because its join came late.
-#[test]
-fn a_host_that_is_reached_later_gets_addresses_later() {
-    for late in [LAME, HostId(0)] {
-        let mut scenario = Scenario::calm(8, Strategy::pool(4));
-        scenario.unreached = set(&[late.0]);
-        let mut world = World::new(1, scenario);
-        world.start().unwrap();
-        assert_eq!(world.machine(0).set_aside(), [(late, Refusal::Unproven)]);
-        assert_eq!(world.create(2, &set(&[1, 2, late.0])).unwrap(), None);
-        wait(&mut world, 1);
-        assert_eq!(world.machine(late.0).state(AddressId(0)), State::Proven);
-        assert_eq!(world.machine(0).set_aside(), []);
-        wait(&mut world, 10);
-        let lowest = late.0.min(1);
-        let status = world.machine(lowest).status(GroupId(2)).expect("a group");
-        assert!(status.own, "{status:?}");
-    }
-}
-
-/// The manager answers nobody for half a minute. Until it does, groups use unicast.
-#[test]
-fn a_manager_that_is_away_at_the_start_gives_addresses_later() {
-    for strategy in [Strategy::Lazy, Strategy::pool(4)] {
-        let mut scenario = Scenario::calm(8, strategy);
-        scenario.unreached = HostSet::first_hosts(8);
-        scenario.manager.down_ms = 30_000;
-        let mut world = World::new(1, scenario);
-        world.start().unwrap();
-        wait(&mut world, 20);
-        assert_eq!(world.create(1, &set(&[1, 2, 3])).unwrap(), None);
-        wait(&mut world, 1);
-        let status = world.machine(1).status(GroupId(1)).expect("a group");
-        assert_eq!((status.address, status.own), (None, false));
-        wait(&mut world, 119);
-        let status = world.machine(1).status(GroupId(1)).expect("a group");
-        assert!(status.own, "{status:?}");
-        assert_eq!(world.machine(0).set_aside(), []);
-        for host in 0..8 {
-            assert!(world.machine(host).state(AddressId(0)).may_send(), "{host}");
-        }
-    }
-}
-
-/// A sender notices that multicast does not reach a host any more. The judge sees that nobody sends
-/// by any address of that host a second later, and no new group gets one.
-#[test]
-fn a_host_that_is_reached_no_more_is_off_all_addresses() {
-    let mut world = world(|_| {});
-    for (id, hosts) in (1..).zip([[0, 1, LAME.0], [0, 2, LAME.0], [0, 3, LAME.0]]) {
-        world.create(id, &set(&hosts)).unwrap().expect("an address");
-        wait(&mut world, 8);
-    }
-    let (address, _) = sends(&mut world, 1);
-    world.deafen(LAME, Duration::from_millis(1100));
-    let now = world.now;
-    let address = address.expect("an address");
-    world.machine(0).unreached(now, address);
-    world.start().unwrap();
-    wait(&mut world, 2);
-    assert_eq!(world.create(4, &set(&[0, 3, LAME.0])).unwrap(), None);
-    wait(&mut world, 100);
-    assert_eq!(world.machine(0).set_aside(), [(LAME, Refusal::Unproven)]);
 }
 
 /// An address that is denied to all hosts is the address's fault.

@@ -97,7 +97,7 @@ fn joined(now: Time, addresses: u32) -> Host {
         strategy: Strategy::pool(8),
         addresses: 64,
         first: 1,
-        reached: Some(HostSet::first_hosts(4)),
+        context_address: true,
     };
     let mut host = Host::new(now, &config);
     for address in (1..=addresses).map(AddressId) {

@@ -2,7 +2,6 @@
 
 mod aside;
 mod bounds;
-mod coordinator;
 #[cfg(feature = "mutants")]
 mod mutants;
 #[path = "../seeds/mod.rs"]

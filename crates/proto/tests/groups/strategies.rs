@@ -21,7 +21,7 @@ fn machine(now: Time, strategy: Strategy) -> Host {
         strategy,
         addresses: 8,
         first: 1,
-        reached: Some(HostSet::first_hosts(4)),
+        context_address: true,
     };
     Host::new(now, &config)
 }
@@ -104,7 +104,7 @@ fn groups_of_the_same_number_are_told_apart() {
         strategy: Strategy::Basic,
         addresses: 8,
         first: 1,
-        reached: Some(HostSet::first_hosts(6)),
+        context_address: true,
     };
     let mut machines: Vec<Host> = (0..6).map(|host| Host::new(now, &config(host))).collect();
     let both = [set(&[0, 1, 2]), set(&[3, 4, 5])];

@@ -31,10 +31,9 @@ fn random_worlds_obey_the_judge() {
     let _ = std::panic::take_hook();
     let first: Vec<_> = failed.iter().take(12).collect();
     assert!(failed.is_empty(), "{} of {seeds}: {first:#?}", failed.len());
-    // At some hosts an address that others know to be proven is not, or no more: they learn of a
-    // lost membership, or of a proof, while the group is being created.
+    // A few learn of a lost membership while the group is being created.
     assert!(
-        granted > 1000 && at_once * 100 > granted * 98,
+        granted > 1000 && at_once * 100 > granted * 99,
         "{at_once} of {granted}"
     );
 }

@@ -139,19 +139,18 @@ pub fn tell(
 ) {
     let lacks = lacks.filter(|&first| first < high);
     let missing = lacks.map(|first| (Seq(first), high - first));
-    tell_gaps(node, (1, from), now, (cum, limit, high), missing.as_slice());
+    tell_gaps(node, from, now, (cum, limit, high), missing.as_slice());
 }
 
-/// As [`tell`], but the feedback is about the stream of a group, and the receiver NACKs these runs:
-/// first packet and number of packets.
+/// As [`tell`], but the receiver NACKs these runs: first packet and number of packets.
 pub fn tell_gaps(
     node: &mut Node,
-    (group, from): (u32, u32),
+    from: u32,
     now: Time,
     numbers: (u32, u32, u32),
     gaps: &[(Seq, u32)],
 ) {
-    let feedback = feedback(group, numbers);
+    let feedback = feedback(1, numbers);
     let bytes = wire::head(|out| {
         wire::put_header(out, &header(from));
         wire::put_feedback(out, &feedback, gaps.iter().copied());

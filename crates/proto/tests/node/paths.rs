@@ -10,9 +10,7 @@ use fabricast_proto::{
     Refused, Scheme, Seq, Time,
 };
 
-use crate::common::{
-    PAYLOAD, add, answer, bcast, drain, drain_paced, feedback, header, node, ready, tell, tell_gaps,
-};
+use crate::common::{PAYLOAD, add, answer, bcast, drain, drain_paced, header, node, ready, tell};
 
 #[test]
 fn a_member_may_go_while_paths_are_proven() {
@@ -132,39 +130,23 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
     for m in [1, 2] {
         tell(&mut n, m, at(1), (0, 100, 0), None);
     }
-    // Where the node's datagrams go, and the member that one of them probes by multicast.
     let sent = |n: &mut Node, ms| {
-        let said = drain(n, at(ms))
-            .into_iter()
-            .filter_map(|(o, head)| match o {
-                Output::Transmit(t) => Some((t.to, reprobed(&head))),
-                _ => None,
-            });
+        let said = drain(n, at(ms)).into_iter().filter_map(|(o, _)| match o {
+            Output::Transmit(t) => Some(t.to),
+            _ => None,
+        });
         said.collect::<Vec<_>>()
     };
-    let (group, of) = (Dest::Address(AddressId(1)), |m| Dest::Node(NodeId(m)));
-    // The sender still reaches the other member by multicast, and tries the one at once.
+    // The sender still reaches the other member by multicast.
     let first = sent(&mut n, 1);
-    assert_eq!(first.len(), 3, "{first:?}");
-    assert!(first.contains(&(group, None)) && first.contains(&(of(1), None)));
-    assert_eq!(first[2], (group, Some(NodeId(1))));
+    assert_eq!(first.len(), 2, "{first:?}");
+    assert!(first.contains(&Dest::Address(AddressId(1))) && first.contains(&Dest::Node(NodeId(1))));
     // The sender learns that multicast does not reach the last member when a stream exists already.
     assert_eq!(n.command(Time(2), unreached(&[2])), Ok(None));
     bcast(&mut n, 1, 1);
     let second: Vec<_> = (2..60).flat_map(|ms| sent(&mut n, ms)).collect();
-    assert!(second.contains(&(of(2), None)), "{second:?}");
-    assert!(!second.contains(&(group, None)), "{second:?}");
-    // The group's number chooses the member that is tried.
-    assert!(second.contains(&(group, Some(NodeId(2)))), "{second:?}");
-    // By another address, one of them is tried at once.
-    let send_by = Command::SendBy {
-        group: GroupId(1),
-        address: Some(AddressId(5)),
-    };
-    assert_eq!(n.command(at(60), send_by), Ok(None));
-    let third = sent(&mut n, 60);
-    let probe = (Dest::Address(AddressId(5)), Some(NodeId(2)));
-    assert!(third.contains(&probe), "{third:?}");
+    assert!(second.contains(&Dest::Node(NodeId(2))), "{second:?}");
+    assert!(!second.contains(&Dest::Address(AddressId(1))), "{second:?}");
     assert!(
         n.members(GroupId(1))
             .all(|m| m.path_state == PathState::Unicast)
@@ -174,58 +156,6 @@ fn whom_multicast_is_known_not_to_reach_is_served_by_unicast_at_once() {
         members: vec![],
     };
     assert_eq!(n.command(Time(3), unknown), Err(Refused::NoGroup));
-}
-
-/// The members that node 0 reports after broadcasts of one packet in one group after another. The
-/// first member asks for each packet again. For each group, `reached` tells whether the packet has
-/// come by multicast all the same.
-fn missed_after(reached: &[bool]) -> Vec<NodeId> {
-    let mut n = node(0, 0, Scheme::auto());
-    let mut reported = Vec::new();
-    for (group, &reached) in (1..).zip(reached) {
-        let at = Time(u64::from(group) * 100_000_000);
-        add(&mut n, group);
-        bcast(&mut n, group, 1);
-        for (member, first) in [(1, false), (2, true)] {
-            tell_gaps(&mut n, (group, member), at, (0, 100, 0), &[]);
-            reported.extend(drain(&mut n, at));
-            let at = at + Duration::from_millis(9);
-            if !first {
-                tell_gaps(&mut n, (group, member), at, (0, 100, 1), &[(Seq(0), 1)]);
-                reported.extend(drain(&mut n, at));
-            }
-            let feedback = wire::Feedback {
-                received: u32::from(reached || first),
-                ..feedback(group, (1, 100, 1))
-            };
-            n.packet(at, at, &header(member), &Frame::Feedback(feedback));
-            reported.extend(drain(&mut n, at));
-        }
-    }
-    let reported = reported.into_iter();
-    let nodes = reported.filter_map(|(output, _)| match output {
-        Output::Event(Event::Missed { node, .. }) => Some(node),
-        _ => None,
-    });
-    nodes.collect()
-}
-
-#[test]
-fn a_member_that_no_first_packet_reaches_is_reported() {
-    assert_eq!(missed_after(&[false; 2]), []);
-    assert_eq!(missed_after(&[false; 3]), [NodeId(1)]);
-    assert_eq!(missed_after(&[false; 6]), [NodeId(1); 2]);
-    // Losses now and then say nothing.
-    assert_eq!(missed_after(&[false, false, true, false, false]), []);
-}
-
-/// The member that a datagram probes alone by multicast.
-fn reprobed(head: &[u8]) -> Option<NodeId> {
-    let datagram = wire::decode(head).ok()?;
-    datagram.frames().find_map(|frame| match frame {
-        Frame::Probe(probe) => probe.only,
-        _ => None,
-    })
 }
 
 /// The destinations to which node 0 sends the release of a barrier, which goes to all ranks. Node 0

@@ -211,7 +211,7 @@ fn who_fills_later_gaps_is_not_slow() {
         let has = (ms as u32 / 1_000).min(20);
         let gaps = [(Seq(0), 1), (Seq(1 + has), 99 - has)];
         let now = Time::ZERO + Duration::from_millis(ms);
-        tell_gaps(n, (1, 2), now, (0, 100, 100), &gaps);
+        tell_gaps(n, 2, now, (0, 100, 100), &gaps);
     });
     assert_eq!(slow, [(80, NodeId(2))]);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fabricast_proto::{Command, NodeId, Refused, Seq, Time};
 
-use crate::net::{GROUP, Net, PAYLOAD, bytes, is_data, is_probe};
+use crate::net::{GROUP, Net, PAYLOAD, bytes, is_data};
 
 const MS: Duration = Duration::from_millis(1);
 /// Lengths of the broadcasts. The second has more packets than two of the others.
@@ -80,7 +80,7 @@ fn nothing_is_sent_that_all_decline() {
 #[test]
 fn nothing_is_sent_for_a_receiver_alone_that_declines() {
     for (nodes, reached) in [(2, true), (3, false)] {
-        let mut net = Net::new(nodes, Seq(0), 2, |_, _, b| is_probe(b));
+        let mut net = Net::new(nodes, Seq(0), 2, |_, _, _| false);
         if !reached {
             let unreached = Command::Unreached {
                 group: GROUP,

@@ -1,9 +1,7 @@
 //! One sender, a few receivers, every pattern of early losses.
 
-use std::time::Duration;
-
 use fabricast_proto::wire::{self, Frame};
-use fabricast_proto::{GroupId, NodeId, PathState, Seq, Time};
+use fabricast_proto::{PathState, Seq, Time};
 
 use crate::net::{GROUP, Net, bytes, is_data};
 /// Two receivers get objects of lengths around the payload size, with numbers across the wrap. The
@@ -38,27 +36,6 @@ fn every_pattern_of_early_losses_is_repaired() {
             );
             assert_eq!(net.complete.len(), 3);
         }
-    }
-}
-
-/// Groups that live for one broadcast each. The sender reports the member that no multicast
-/// reaches, after three, and nobody where all arrives.
-#[test]
-fn the_member_that_no_first_multicast_reaches_is_reported() {
-    for (len, deaf) in [(1, None), (300, None), (1, Some(1)), (300, Some(2))] {
-        let mut net = Net::new(4, Seq(0), 0, |_, _, _| false);
-        net.deaf = deaf;
-        for group in 1..=6 {
-            net.found(GroupId(group));
-            for member in 1..4 {
-                net.post(member, 0, len);
-            }
-            net.bcast(0, bytes(len as usize, 5));
-            net.run(net.now + Duration::from_secs(1));
-            assert_eq!(net.complete.len(), 4 * group as usize);
-        }
-        let reported = deaf.map_or(Vec::new(), |deaf| vec![(0, NodeId(deaf as u32)); 2]);
-        assert_eq!(net.missed, reported, "{len} bytes, {deaf:?}");
     }
 }
 

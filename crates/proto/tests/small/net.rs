@@ -30,12 +30,6 @@ pub struct Net {
     pub mismatches: Vec<(usize, OpId)>,
     /// Whether nodes may find that multicast does not reach a member.
     pub paths_change: bool,
-    /// A node that no multicast reaches.
-    pub deaf: Option<usize>,
-    /// Which node has reported that its first multicasts do not reach which member.
-    pub missed: Vec<(usize, NodeId)>,
-    /// The group of the next operations.
-    group: GroupId,
     sent: u32,
     /// Returns whether the network loses a copy of a datagram, given the number of the copy, the
     /// receiving node and the bytes.
@@ -72,8 +66,14 @@ impl Net {
                 patience: Duration::from_secs(60),
             };
             let mut n = Node::new(config, 1);
+            let add = Command::GroupAdd {
+                group: GROUP,
+                address: Some(AddressId(GROUP.0)),
+                members: members.clone(),
+                payload_size: PAYLOAD,
+                start,
+            };
             if node < founders {
-                let add = founds(GROUP, members.clone(), start);
                 n.command(Time::ZERO, add).unwrap();
             }
             n
@@ -89,22 +89,9 @@ impl Net {
             complete: Vec::new(),
             mismatches: Vec::new(),
             paths_change: false,
-            deaf: None,
-            missed: Vec::new(),
-            group: GROUP,
             sent: 0,
             lose: Box::new(lose),
         }
-    }
-
-    /// Founds a group of all nodes, which the next operations are for.
-    pub fn found(&mut self, group: GroupId) {
-        let members: Vec<_> = (0..self.nodes.len() as u32).map(NodeId).collect();
-        for node in &mut self.nodes {
-            let add = founds(group, members.clone(), Seq(0));
-            node.command(self.now, add).unwrap();
-        }
-        self.group = group;
     }
 
     pub fn bcast(&mut self, sender: usize, bytes: Vec<u8>) -> OpId {
@@ -112,7 +99,7 @@ impl Net {
         let op = self.nodes[sender].command(
             self.now,
             Command::Bcast {
-                group: self.group,
+                group: GROUP,
                 len,
                 awaited: true,
             },
@@ -124,7 +111,7 @@ impl Net {
 
     pub fn post(&mut self, at: usize, sender: usize, len: u64) -> OpId {
         let post = Command::Post {
-            group: self.group,
+            group: GROUP,
             sender: NodeId(sender as u32),
             len,
         };
@@ -135,7 +122,7 @@ impl Net {
 
     pub fn decline(&mut self, at: usize, sender: usize, len: u64) {
         let decline = Command::Decline {
-            group: self.group,
+            group: GROUP,
             sender: NodeId(sender as u32),
             len,
         };
@@ -170,7 +157,6 @@ impl Net {
                 Output::Wait(t) => return t,
                 Output::Event(Event::Complete(op)) => self.complete.push((at, op)),
                 Output::Event(Event::Path { .. }) if self.paths_change => {}
-                Output::Event(Event::Missed { node, .. }) => self.missed.push((at, node)),
                 Output::Event(Event::Mismatch(op)) => self.mismatches.push((at, op)),
                 Output::Event(e) => panic!("node {at}: {e:?}"),
                 Output::Release(_) | Output::Discard(_) => {}
@@ -200,8 +186,7 @@ impl Net {
                         Dest::Node(n) => vec![n.0 as usize],
                         Dest::Address(_) => {
                             assert!(self.nodes.len() > 2, "a group of two has no address");
-                            let all = 0..self.nodes.len();
-                            all.filter(|&n| n != at && Some(n) != self.deaf).collect()
+                            (0..self.nodes.len()).filter(|&n| n != at).collect()
                         }
                     };
                     for n in to {
@@ -278,17 +263,6 @@ impl Net {
     }
 }
 
-/// The command that founds a group whose address has the group's number.
-fn founds(group: GroupId, members: Vec<NodeId>, start: Seq) -> Command {
-    Command::GroupAdd {
-        group,
-        address: Some(AddressId(group.0)),
-        members,
-        payload_size: PAYLOAD,
-        start,
-    }
-}
-
 /// Adds an extent of an object to `sum` by exclusive or.
 fn add(sum: &mut [u8], object: &[u8], e: Extent) {
     let bytes = &object[e.offset as usize..][..e.len as usize];
@@ -303,8 +277,4 @@ pub fn bytes(len: usize, salt: u8) -> Vec<u8> {
 
 pub fn is_data(b: &[u8]) -> bool {
     b[wire::HEADER_LEN] == wire::kind::DATA
-}
-
-pub fn is_probe(b: &[u8]) -> bool {
-    b[wire::HEADER_LEN] == wire::kind::PROBE
 }

@@ -463,9 +463,6 @@ impl Cluster<'_> {
             Event::Outpaced { group, node } => {
                 9 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2
             }
-            Event::Missed { group, node } => {
-                10 << 33 ^ u64::from(group.0) << 20 ^ u64::from(node.0) << 2
-            }
         };
         self.trace.note(now, [h as u64, 4 << 32, number], || {
             let what = what.map(|(s, n, _)| format!(" s{s}/{n}"));

@@ -34,9 +34,6 @@ impl Subnet<'_> {
                 return;
             }
             let output = host.machine.poll(now);
-            if h == 0 {
-                self.judge.unreached_by_context = host.machine.unreached_by_context();
-            }
             match output {
                 Output::Wait(until) => {
                     self.look(h);

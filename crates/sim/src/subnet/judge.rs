@@ -8,7 +8,6 @@ use fabricast::proto::group::{HostId, HostSet};
 use fabricast::proto::wire::{self, Frame};
 use fabricast::proto::{AddressId, GroupId};
 
-use super::manager::CONTEXT;
 use crate::fabric::Fabric;
 use crate::object::World;
 
@@ -47,8 +46,6 @@ pub(crate) struct Judge {
     proven: BTreeSet<(AddressId, HostId)>,
     /// Memberships that the network has forgotten: until when hosts may not know that.
     excused: BTreeMap<(AddressId, HostId), u64>,
-    /// Hosts that unicast serves where others send by the context's address.
-    pub(crate) unreached_by_context: HostSet,
     pub(crate) crashed: HostSet,
     pub(crate) received: Received,
     /// Datagrams by multicast that were sent to a group.
@@ -67,7 +64,6 @@ impl Judge {
             by: BTreeMap::new(),
             proven: BTreeSet::new(),
             excused: BTreeMap::new(),
-            unreached_by_context: HostSet::new(),
             crashed: HostSet::new(),
             received: Received::default(),
             sent: 0,
@@ -149,8 +145,6 @@ impl Judge {
             let over = group.ended.contains(member) || self.crashed.contains(member);
             let key = (address, member);
             let excused = self.excused.get(&key).is_some_and(|until| now <= *until);
-            let excused =
-                excused || address == CONTEXT && self.unreached_by_context.contains(member);
             if member != sender && !over && !self.proven.contains(&key) && !excused {
                 self.world.complain(|| {
                     format!("{sender:?} sends to {id:?} by {address:?}, not proven for {member:?}")

@@ -210,9 +210,7 @@ impl<'w> Subnet<'w> {
                 strategy: scenario.strategy,
                 addresses: scenario.addresses,
                 first: 1,
-                reached: scenario
-                    .context_address
-                    .then(|| HostSet::first_hosts(scenario.hosts)),
+                context_address: scenario.context_address,
             };
             let machine = group::Host::new(Time::ZERO, &config);
             let delayed = Delayed::new(transport, delays(None, scenario.seed, h));

@@ -192,14 +192,6 @@ impl Subnet<'_> {
                     node,
                     path_state,
                 } => self.path(h, group, (node, path_state)),
-                Event::Missed { group, node } => {
-                    let lost = self.fabric.stats_total();
-                    let faults = &self.scenario.faults;
-                    if lost.lost + lost.overflowed == 0 && faults.is_empty() {
-                        self.complain(|| format!("host {h} misses {node:?}, and nothing is lost"));
-                    }
-                    self.path(h, group, (node, PathState::Unicast));
-                }
                 Event::Arrived(_)
                 | Event::Slow { .. }
                 | Event::Outpaced { .. }

@@ -106,6 +106,8 @@ pub(crate) struct Engine<O: Divisible> {
     addressing: Option<Addressing>,
     /// When groups get addresses of their own, if they do.
     strategy: Option<Strategy>,
+    /// Why they do not, although there is a strategy.
+    unaddressed: &'static str,
     /// How broadcasts go to a group.
     algorithm: BroadcastAlgorithm,
     groups: BTreeMap<GroupId, State>,
@@ -135,9 +137,8 @@ pub(crate) struct Engine<O: Divisible> {
     unshared: Option<String>,
     /// This process probes whether multicast reaches all hosts.
     proving: bool,
-    /// Processes on hosts that multicast does not reach. While the group of all is proven: those
-    /// that this process has found. Later: those on which all processes have agreed, and those that
-    /// this process's groups have found.
+    /// Leaders of hosts that multicast does not reach: first those that this process has found,
+    /// then those on which all processes have agreed.
     unreached: BTreeSet<NodeId>,
     /// Why the network is no longer used.
     broken: Option<String>,
@@ -177,6 +178,7 @@ impl<O: Divisible> Engine<O> {
             speaker: None,
             memberships: Memberships::new(subnet),
             strategy: addressing.as_ref().map(|addressing| addressing.strategy),
+            unaddressed: "there are fewer than three hosts",
             addressing,
             algorithm: broadcast,
             groups: BTreeMap::new(),
@@ -219,8 +221,7 @@ impl<O: Divisible> Engine<O> {
             Some(strategy) if self.speaker.is_some() => {
                 Ok((strategy, self.memberships.subnet_name()))
             }
-            Some(_) if self.leaders.len() > 2 => Err("another process speaks for this host"),
-            Some(_) => Err("there are fewer than three hosts"),
+            Some(_) => Err(self.unaddressed),
             None if self.algorithm == BroadcastAlgorithm::Multicast => Err("so chosen"),
             None => Err("broadcasts go by messages"),
         }
@@ -427,23 +428,14 @@ impl<O: Divisible> Engine<O> {
                     node,
                     path_state,
                 } => {
-                    match (network, path_state) {
-                        (Network::InterNode, PathState::Unicast) => {
-                            self.on_unreached(now, group, node);
-                        }
-                        (Network::InterNode, PathState::Multicast) => {
-                            let hosts = &self.hosts;
-                            self.unreached.retain(|&other| !hosts.share(node, other));
-                        }
-                        (_, PathState::Multicast) => {}
-                        _ => self.statistics.unreached += 1,
+                    if network == Network::InterNode && path_state == PathState::Unicast {
+                        self.path_fails(now, group);
                     }
-                    continue;
-                }
-                Event::Missed { group, node } => {
-                    if network == Network::InterNode {
-                        self.on_unreached(now, group, node);
+                    if network == Network::InterNode && path_state == PathState::Multicast {
+                        let hosts = &self.hosts;
+                        self.unreached.retain(|&other| !hosts.share(node, other));
                     }
+                    self.statistics.unreached += u64::from(path_state != PathState::Multicast);
                     continue;
                 }
                 Event::Proven(_) | Event::Slow { .. } | Event::Outpaced { .. } => continue,

@@ -78,8 +78,7 @@ pub struct AddressStatistics {
     pub unled: u64,
     /// At rank 0: addresses that were given up, by reason.
     pub given_up: Reasons,
-    /// At rank 0: how often a host was set aside because it could not join what others had joined,
-    /// or because probes did not reach it, by reason.
+    /// At rank 0: hosts that could not join what others had joined and were set aside, by reason.
     pub set_aside: Reasons,
     /// Memberships that the network had forgotten, as a manager that was restarted has.
     pub lost: u64,
@@ -130,6 +129,12 @@ impl Reasons {
     /// The counter of one reason.
     pub fn of(&self, why: Refusal) -> u64 {
         self.0[why.index()]
+    }
+
+    /// The sum of these counters and others.
+    pub(crate) fn and(mut self, others: &[u64; Refusal::ALL.len()]) -> Reasons {
+        self.0.iter_mut().zip(others).for_each(|(sum, n)| *sum += n);
+        self
     }
 
     /// All counters together.

@@ -335,7 +335,6 @@ impl<'a> ReceiverSession<'a> {
             | Event::Path { .. }
             | Event::Slow { .. }
             | Event::Outpaced { .. }
-            | Event::Missed { .. }
             | Event::AddressSilent { .. }
             | Event::AddressProven { .. } => Ok(()),
         }

@@ -282,7 +282,6 @@ impl<'a> SenderSession<'a> {
             | Event::Failed(_)
             | Event::Arrived(_)
             | Event::Mismatch(_)
-            | Event::Missed { .. }
             | Event::AddressSilent { .. }
             | Event::AddressProven { .. } => {}
         }

@@ -57,7 +57,7 @@ impl Coordinator {
         }
         if hosts == HostSet::first_hosts(self.count) {
             let context = self.addresses.get(&CONTEXT);
-            if context.is_none_or(|entry| entry.unreached.contains(from)) {
+            if context.is_none_or(|entry| entry.phase != Phase::Proven) {
                 let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }
@@ -70,14 +70,11 @@ impl Coordinator {
                 set.users.insert(key);
                 self.address_for(now, lowest, &hosts, grant);
             }
-            // The proof of an address with a host that is set aside may take long.
-            let tried = hosts.iter().any(|host| self.aside.contains_key(&host));
-            let waits = |address| {
-                let entry = self.addresses.get(&address);
-                tried && entry.is_some_and(|entry| entry.phase != Phase::Proven)
-            };
-            let set = self.sets.get(&hosts);
-            if set.is_some_and(|set| set.address.is_none_or(waits)) {
+            if self
+                .sets
+                .get(&hosts)
+                .is_some_and(|set| set.address.is_none())
+            {
                 let none = Message::NoAddress(id, self.why_none(&hosts));
                 self.orders.push_back((from, none));
             }

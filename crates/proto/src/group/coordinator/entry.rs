@@ -6,23 +6,11 @@ use core::time::Duration;
 
 use crate::group::address::Refusal;
 use crate::group::hosts::{HostId, HostSet};
-use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
 /// Time between two proofs of an address that is proven: the network may forget unnoticed.
 pub(super) const VERIFY: Duration = Duration::from_secs(60);
 
-/// Least time from the end of a proof until a report, or hosts that are silent elsewhere, begin the
-/// next one.
-pub(super) const RECHECK: Duration = Duration::from_secs(1);
-/// Wait after the first proof that hosts did not answer; tables are usually programmed soon.
-const PROOF_MIN: Duration = Duration::from_millis(1);
-/// Largest wait between two proofs of an address that hosts wait for.
-const PROOF_MAX: Duration = Duration::from_secs(1);
-/// Time from when a host has left an address until another host may join it, and from when a
-/// membership was lost until the address is proven again. If the switches' tables followed the
-/// manager later than that, probes could pass by the tables of before.
-const REST: Duration = Duration::from_secs(1);
 /// Time in which hosts must say that they send no more.
 pub(super) const WITHDRAWALS: Duration = Duration::from_secs(1);
 /// Time in which hosts must answer an order to join once another host has.
@@ -79,44 +67,29 @@ pub(super) struct Entry {
     pub(super) leaving: HostSet,
     /// Members that answered probes and have not changed their membership since.
     pub(super) proven: HostSet,
-    /// Hosts that the context's address does not reach: they have lost it, the manager has refused
-    /// it to them, or proofs have not reached them. Nobody waits for them. Such a host sends by the
-    /// address again when it has answered a proof. Empty for all other addresses.
-    pub(super) unreached: HostSet,
-    /// Hosts that the context's address does not reach, and that were silent after 14 proofs in a
-    /// row had failed.
-    pub(super) deaf: HostSet,
+    /// Members of the context's address that joined it again since it was proven, and do not send
+    /// by it before they are told of a proof.
+    pub(super) untold: HostSet,
     /// Hosts that have yet to say that they send no more.
     pub(super) awaited: HostSet,
     pub(super) proof: Option<Proof>,
     /// When all of `proven` had answered.
     pub(super) answered: Time,
-    /// When the last proof ended.
-    pub(super) checked: Time,
-    /// The proof of before holds no longer, and none has been complete since.
-    pub(super) lapsed: bool,
-    /// A sender has noticed during the proof that the address does not reach a member.
-    pub(super) noticed: bool,
     /// Proofs in a row that some hosts did not answer.
     pub(super) tries: u32,
-    /// Hosts that have answered none of these proofs. Of the context's address: that have not
-    /// answered the last one.
+    /// Hosts that have answered none of these proofs.
     pub(super) mute: HostSet,
     /// When the next proof may begin.
     pub(super) due: Time,
-    /// When hosts that the context's address does not reach are told to join it again. `NEVER` if
-    /// no host was refused and none has stayed silent for long.
-    pub(super) retry: Time,
-    /// Why the manager has refused the address to hosts of `asked`.
-    /// Empty for the context's address.
+    /// Hosts of the context's address that the manager has refused; `due` says when they try again.
+    pub(super) refused: bool,
+    /// Why the manager has refused hosts of `asked` another address.
     pub(super) refusals: BTreeMap<HostId, Refusal>,
     /// Until when hosts must answer: those of `asked` if others have, those of `awaited`, or those
     /// of `leaving` if the address is left by all.
     pub(super) answers: Time,
     /// Proofs that nobody answered: each time another host proves.
     pub(super) unheard: u32,
-    /// How often each host has lost its membership lately, and when it last did.
-    losses: BTreeMap<HostId, (u32, Time)>,
     /// Why the address is given up: it is left even where it could be used again.
     pub(super) abandoned: Option<Refusal>,
     /// When the owner got the address.
@@ -141,19 +114,14 @@ impl Entry {
             joined: HostSet::new(),
             leaving: HostSet::new(),
             proven: HostSet::new(),
-            unreached: HostSet::new(),
-            deaf: HostSet::new(),
-            losses: BTreeMap::new(),
+            untold: HostSet::new(),
             awaited: HostSet::new(),
             proof: None,
             answered: now,
-            checked: now,
-            lapsed: false,
-            noticed: false,
             tries: 0,
             mute: HostSet::new(),
             due: now,
-            retry: Time::NEVER,
+            refused: false,
             refusals: BTreeMap::new(),
             answers: Time::NEVER,
             unheard: 0,
@@ -168,51 +136,6 @@ impl Entry {
     /// Whether groups have the address, or may get it from a share.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Joining | Phase::Proven)
-    }
-
-    /// A membership was lost. Returns how often this host has lost it since it was last without a
-    /// loss for a minute.
-    pub(super) fn count_loss(&mut self, now: Time, host: HostId) -> u32 {
-        let (count, last) = self.losses.entry(host).or_insert((0, now));
-        if now.since(*last) > VERIFY {
-            *count = 0;
-        }
-        (*count, *last) = (*count + 1, now);
-        *count
-    }
-
-    /// From when the switches' tables are not those of before a host lost its membership.
-    pub(super) fn settled(&self, host: HostId) -> Time {
-        let lost = self.losses.get(&host);
-        lost.map_or(Time::ZERO, |(_, last)| *last + rest_time())
-    }
-
-    /// From when that is so for all hosts.
-    pub(super) fn all_settled(&self) -> Time {
-        let lost = self.losses.values().map(|(_, last)| *last).max();
-        lost.map_or(Time::ZERO, |last| last + rest_time())
-    }
-
-    /// When the next proof of the address, which is proven, may begin: soon if hosts have joined
-    /// that it has not reached yet.
-    pub(super) fn next_proof(&self, now: Time) -> Time {
-        let waiting = self.unreached.common(&self.joined);
-        let soon = waiting.iter().map(|host| self.settled(host)).min();
-        // The last proof may be that of an earlier term.
-        let regular = (self.answered + VERIFY).max(now + RECHECK);
-        soon.map_or(regular, |soon| now.max(soon))
-    }
-
-    /// An address that is proven may not reach all hosts any more: it is proven again soon.
-    pub(super) fn recheck(&mut self, now: Time) {
-        self.due = self.due.min((self.checked + RECHECK).max(now));
-    }
-
-    /// Hosts have not answered a proof. Sets when the next one may begin.
-    pub(super) fn count_silence(&mut self, now: Time) {
-        self.tries += 1;
-        let wait = PROOF_MIN * (1 << (self.tries - 1).min(10));
-        self.due = now + wait.min(PROOF_MAX);
     }
 
     /// Whether the address is in the pool.
@@ -233,9 +156,6 @@ impl Entry {
         self.asked.remove(host);
         self.joined.remove(host);
         self.refusals.remove(&host);
-        self.unreached.remove(host);
-        self.deaf.remove(host);
-        self.losses.remove(&host);
         self.unprove(host);
     }
 
@@ -293,13 +213,5 @@ impl Entry {
     /// Whether no host is a member.
     pub(super) fn is_empty(&self) -> bool {
         self.asked.is_empty() && self.joined.is_empty() && self.leaving.is_empty()
-    }
-}
-
-/// Time for which an address rests.
-pub(super) fn rest_time() -> Duration {
-    match mutant::active(Mutant::OldTablesBelieved) {
-        true => Duration::ZERO,
-        false => REST,
     }
 }

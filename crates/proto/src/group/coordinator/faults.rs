@@ -8,7 +8,7 @@ use super::Coordinator;
 use super::aside::Aside;
 use super::entry::{Entry, Owner, Phase};
 use crate::group::address::Refusal;
-use crate::group::holder::{CONTEXT, MULTICAST_MIN};
+use crate::group::holder::MULTICAST_MIN;
 use crate::group::hosts::{HostId, HostSet};
 use crate::id::AddressId;
 use crate::mutant::{self, Mutant};
@@ -42,12 +42,6 @@ impl Coordinator {
         all.map(|(&host, aside)| (host, aside.why)).collect()
     }
 
-    /// The hosts that the context's address does not reach.
-    pub(in crate::group) fn unreached_by_context(&self) -> HostSet {
-        let context = self.addresses.get(&CONTEXT);
-        context.map_or(HostSet::new(), |entry| entry.unreached.clone())
-    }
-
     /// Why these hosts have no address.
     pub(super) fn why_none(&self, hosts: &HostSet) -> Refusal {
         let mut aside = self.aside.iter();
@@ -66,21 +60,9 @@ impl Coordinator {
 
     /// Hosts have proven an address: those that were tried by it are able again.
     pub(super) fn bring_back(&mut self, address: AddressId, hosts: &HostSet) {
-        self.end_aside(hosts, |aside| aside.trial == Some(address));
-    }
-
-    /// The context's address reaches these hosts again. So others may.
-    pub(super) fn reached_again(&mut self, hosts: &HostSet) {
-        self.end_aside(hosts, |aside| {
-            let mute = matches!(aside.why, Refusal::NoAnswer | Refusal::Unproven);
-            mute && aside.trial.is_none()
-        });
-    }
-
-    fn end_aside(&mut self, hosts: &HostSet, ends: impl Fn(&Aside) -> bool) {
         let before = self.aside.len();
         self.aside
-            .retain(|&host, aside| !hosts.contains(host) || !ends(aside));
+            .retain(|&host, aside| aside.trial != Some(address) || !hosts.contains(host));
         self.replan |= self.aside.len() < before;
     }
 
@@ -106,7 +88,10 @@ impl Coordinator {
             match self.aside.get_mut(&host) {
                 Some(aside) if aside.trial == Some(address) => aside.fail(now, why),
                 Some(_) => {}
-                None => self.begin_aside(now, host, why),
+                None => {
+                    self.statistics.set_aside[why.index()] += 1;
+                    self.aside.insert(host, Aside::new(now, why));
+                }
             }
         }
         self.replan = true;
@@ -127,12 +112,6 @@ impl Coordinator {
         } else {
             self.withdraw(now, address);
         }
-    }
-
-    /// No new address is for this host, until it is tried again.
-    pub(super) fn begin_aside(&mut self, now: Time, host: HostId, why: Refusal) {
-        self.statistics.set_aside[why.index()] += 1;
-        self.aside.insert(host, Aside::new(now, why));
     }
 
     /// Hosts that do not answer give no address to a group.

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use core::time::Duration;
 
-use super::address::Refusal;
 use super::border::Config;
 use super::holder::{CONTEXT, MULTICAST_MIN};
 use super::hosts::{HostId, HostSet};
@@ -53,8 +52,7 @@ pub(super) struct Coordinator {
     groups: BTreeMap<GroupKey, Group>,
     capacity: Capacity,
     pool: Pool,
-    /// Hosts that are set aside: they could not join what others have joined, or probes did not
-    /// reach them.
+    /// Hosts that could not join what others have joined.
     aside: BTreeMap<HostId, Aside>,
     /// When to plan again: an address has rested, or hosts have not answered in time.
     again: Time,
@@ -76,10 +74,20 @@ pub(super) struct Coordinator {
 impl Coordinator {
     pub(super) fn new(now: Time, config: &Config) -> Coordinator {
         let live = HostSet::first_hosts(config.hosts);
-        let mut coordinator = Coordinator {
+        let mut addresses = BTreeMap::new();
+        if config.context_address {
+            let mut entry = Entry::new(now, Owner::Context);
+            entry.phase = Phase::Proven;
+            entry.hosts = live.clone();
+            entry.joined = live.clone();
+            entry.proven = live.clone();
+            entry.due = now + VERIFY;
+            addresses.insert(CONTEXT, entry);
+        }
+        Coordinator {
             count: config.hosts,
-            live: live.clone(),
-            addresses: BTreeMap::new(),
+            live,
+            addresses,
             sets: BTreeMap::new(),
             waiting: BTreeSet::new(),
             groups: BTreeMap::new(),
@@ -95,22 +103,7 @@ impl Coordinator {
             replan: config.hosts >= MULTICAST_MIN,
             orders: VecDeque::new(),
             statistics: CoordinatorStatistics::default(),
-        };
-        if let Some(reached) = &config.reached {
-            let mut entry = Entry::new(now, Owner::Context);
-            entry.phase = Phase::Proven;
-            entry.joined = live.common(reached);
-            entry.proven = entry.joined.clone();
-            entry.asked = live.without(reached);
-            entry.unreached = entry.asked.clone();
-            entry.due = now + VERIFY;
-            for host in entry.asked.iter() {
-                coordinator.begin_aside(now, host, Refusal::Unproven);
-            }
-            entry.hosts = live;
-            coordinator.addresses.insert(CONTEXT, entry);
         }
-        coordinator
     }
 
     /// A message of a host.
@@ -168,7 +161,6 @@ impl Coordinator {
         for address in late {
             self.unanswered_orders(now, address);
         }
-        self.retry(now);
         let pauses = self.end_pauses(now);
         self.replan |= self.again <= now;
         let lingering = self.end_lingering(now);
@@ -205,8 +197,8 @@ impl Coordinator {
             next = next.min(left.filter(|&at| at > now).min().unwrap_or(Time::NEVER));
         }
         for entry in self.addresses.values() {
-            next = next.min(entry.late()).min(entry.retry);
-            let joins = entry.phase == Phase::Joining;
+            next = next.min(entry.late());
+            let joins = entry.phase == Phase::Joining && !entry.refused;
             let waits = joins && !entry.joined.includes(&entry.hosts.common(&self.live));
             if entry.is_live() && entry.proof.is_none() && !waits {
                 next = next.min(entry.due);
@@ -251,10 +243,6 @@ impl Coordinator {
                 refused.all(|&host| entry.asked.contains(host)),
                 "{address:?}"
             );
-            let context = entry.owner == Owner::Context;
-            assert!(context || entry.unreached.is_empty(), "{address:?}");
-            let member = |host| entry.asked.contains(host) || entry.joined.contains(host);
-            assert!(entry.unreached.iter().all(member), "{address:?}");
             if entry.is_live() {
                 let back = entry.leaving.common(&entry.hosts);
                 assert!(back.is_empty(), "{address:?}: {back:?}");

@@ -1,6 +1,8 @@
 //! The terms of an address: hosts join, probes prove it, hosts stop sending, hosts leave.
 
-use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS, rest_time};
+use core::time::Duration;
+
+use super::entry::{ANSWERS, Entry, Owner, Phase, Proof, VERIFY, WITHDRAWALS};
 use super::{BAN, Coordinator};
 use crate::group::address::Refusal;
 use crate::group::holder::{CONTEXT, MULTICAST_MIN};
@@ -10,13 +12,21 @@ use crate::id::AddressId;
 use crate::mutant::{self, Mutant};
 use crate::time::Time;
 
+/// Wait after the first proof that hosts did not answer; tables are usually programmed soon.
+const PROOF_MIN: Duration = Duration::from_millis(1);
+/// Largest wait between two proofs of an address that hosts wait for.
+const PROOF_MAX: Duration = Duration::from_secs(1);
 /// Proofs in a row that some host did not answer before the coordinator sets the silent hosts aside
 /// or gives the address up.
 const PROOFS: u32 = 14;
 /// Unanswered proofs after which the silent hosts join again.
 const REJOIN_EVERY: u32 = 5;
-/// Losses of a membership, less than a minute apart, after which the host is set aside.
-const LOSSES: u32 = 3;
+/// Time from when a host has left an address until another host may join it, and from when a
+/// membership was lost until the address is proven again. If the switches' tables followed the
+/// manager later than that, probes could pass by the tables of before.
+const REST: Duration = Duration::from_secs(1);
+/// Wait before the next proof when a sender has noticed that multicast does not reach a member.
+const RECHECK: Duration = Duration::from_secs(1);
 
 impl Coordinator {
     /// Gives an address, which no host sends to, to other hosts and a new owner.
@@ -30,8 +40,7 @@ impl Coordinator {
         entry.owner = owner;
         entry.phase = Phase::Joining;
         entry.tries = 0;
-        entry.lapsed = false;
-        entry.due = now.max(entry.all_settled());
+        entry.due = now;
         entry.since = now;
         entry.idle = None;
         entry.returns = false;
@@ -148,25 +157,18 @@ impl Coordinator {
 
     /// A host says that it is a member.
     pub(super) fn joined(&mut self, now: Time, host: HostId, address: AddressId) {
-        let Some(entry) = self.addresses.get_mut(&address) else {
-            return;
-        };
-        // It may have joined the context's address twice, because an order crossed its answer.
-        let again = entry.owner == Owner::Context && entry.joined.contains(host);
-        if again {
-            entry.unprove(host);
-            entry.unreached.insert(host);
-        } else if !entry.asked.remove(host) {
-            return;
+        if let Some(entry) = self.addresses.get_mut(&address)
+            && entry.asked.remove(host)
+        {
+            entry.joined.insert(host);
+            entry.refusals.remove(&host);
+            entry.answers = now + ANSWERS;
+            if entry.untold.contains(host) {
+                entry.due = now;
+            }
+            self.judge_refusals(now, address);
+            self.advance(now, address);
         }
-        entry.joined.insert(host);
-        entry.refusals.remove(&host);
-        entry.answers = now + ANSWERS;
-        if entry.unreached.contains(host) {
-            entry.due = entry.due.min(entry.next_proof(now));
-        }
-        self.judge_refusals(now, address);
-        self.advance(now, address);
     }
 
     /// A host says that the manager refuses it.
@@ -178,72 +180,27 @@ impl Coordinator {
             return;
         }
         if entry.owner == Owner::Context {
-            let pause = match why {
-                Refusal::NoAnswer => ANSWERS,
-                _ => VERIFY,
-            };
-            entry.retry = entry.retry.min(now + pause);
-            entry.unreached.insert(host);
+            entry.refused = true;
+            entry.due = entry.due.max(now + VERIFY);
         } else {
             entry.refusals.insert(host, why);
             self.judge_refusals(now, address);
         }
     }
 
-    /// Tells hosts to join an address again, whatever they have been told of their membership.
-    fn rejoin(&mut self, now: Time, address: AddressId, hosts: &HostSet) {
-        let Some(entry) = self.addresses.get_mut(&address) else {
-            return;
-        };
-        for host in hosts.iter() {
-            entry.unprove(host);
-            entry.ask(now, host);
-            self.orders.push_back((host, Message::Rejoin(address)));
-        }
-    }
-
-    /// If it is time, tells the hosts that the context's address does not reach to join it again.
-    pub(super) fn retry(&mut self, now: Time) {
-        if let Some(entry) = self.addresses.get_mut(&CONTEXT)
-            && entry.retry <= now
-        {
-            entry.retry = Time::NEVER;
-            let hosts = match entry.tries > PROOFS {
-                true => entry.unreached.clone(),
-                false => entry.unreached.common(&entry.asked),
-            };
-            self.rejoin(now, CONTEXT, &hosts);
-        }
-    }
-
     /// A host says that the network has forgotten its membership. It joins again by itself.
     pub(super) fn lost(&mut self, now: Time, host: HostId, address: AddressId) {
-        let Some(entry) = self.addresses.get_mut(&address) else {
-            return;
-        };
-        if !entry.joined.contains(host) {
-            return;
-        }
-        let losses = entry.count_loss(now, host);
-        entry.ask(now, host);
-        entry.unprove(host);
-        if entry.owner == Owner::Context {
-            entry.unreached.insert(host);
-            return;
-        }
-        self.unproven(now, address);
-        if let Some(entry) = self.addresses.get_mut(&address) {
+        if let Some(entry) = self.addresses.get_mut(&address)
+            && entry.joined.contains(host)
+        {
+            entry.ask(now, host);
+            entry.unprove(host);
+            self.unproven(now, address);
             // The tables of before may still be there, for the manager to empty.
-            entry.due = entry.due.max(entry.all_settled());
-        }
-        match losses >= LOSSES {
-            true => self.set_aside(
-                now,
-                address,
-                &[host].into_iter().collect(),
-                Refusal::Unproven,
-            ),
-            false => self.advance(now, address),
+            if let Some(entry) = self.addresses.get_mut(&address) {
+                entry.due = entry.due.max(now + rest());
+            }
+            self.advance(now, address);
         }
     }
 
@@ -255,7 +212,7 @@ impl Coordinator {
         if !entry.leaving.remove(host) {
             return;
         }
-        entry.rest = now + rest_time();
+        entry.rest = now + rest();
         // The pool may have waited for it.
         self.replan |= entry.leaving.is_empty();
         self.advance(now, address);
@@ -277,7 +234,6 @@ impl Coordinator {
         let Some(proof) = entry.proof.take_if(|proof| proof.prover == host) else {
             return;
         };
-        entry.checked = now;
         let mut silent = proof.of.common(silent);
         if silent.len() + 1 >= proof.of.len() && !silent.is_empty() {
             // Answers come by the address, too: perhaps they do not reach the prover.
@@ -286,10 +242,8 @@ impl Coordinator {
         }
         let answered = proof.of.without(&silent).common(&entry.joined);
         entry.proven.extend(answered.iter());
-        let told = answered.common(&entry.unreached);
-        for host in told.iter() {
-            entry.unreached.remove(host);
-            entry.deaf.remove(host);
+        for host in answered.common(&entry.untold).iter() {
+            entry.untold.remove(host);
             self.orders.push_back((host, Message::Proven(address)));
         }
         let silent = silent.common(&entry.joined).common(&entry.hosts);
@@ -298,29 +252,14 @@ impl Coordinator {
         }
         if silent.is_empty() {
             entry.answered = now;
-            entry.mute = HostSet::new();
-            // Other hosts of the context's address may be silent whenever they have joined it.
-            if !told.is_empty() || entry.unreached.is_empty() {
-                entry.tries = 0;
-                entry.lapsed = false;
-            }
+            entry.tries = 0;
             entry.due = match entry.phase {
-                Phase::Proven => entry.next_proof(now),
-                // A membership may have been lost meanwhile.
-                _ => now.max(entry.all_settled()),
+                Phase::Proven => now + VERIFY,
+                _ => now,
             };
         } else {
             self.statistics.silent += 1;
             self.unanswered(now, address, &silent);
-        }
-        if let Some(entry) = self.addresses.get_mut(&address)
-            && core::mem::take(&mut entry.noticed)
-            && entry.phase == Phase::Proven
-        {
-            entry.recheck(now);
-        }
-        if !told.is_empty() {
-            self.reached_again(&told);
         }
         self.advance(now, address);
     }
@@ -330,90 +269,58 @@ impl Coordinator {
         if let Some(entry) = self.addresses.get_mut(&address)
             && entry.phase == Phase::Proven
             && entry.joined.contains(from)
+            && entry.proof.is_none()
         {
-            entry.noticed = entry.proof.is_some();
-            entry.recheck(now);
+            entry.due = entry.due.min(now + RECHECK);
         }
     }
 
     /// Hosts have not answered a proof.
     fn unanswered(&mut self, now: Time, address: AddressId, silent: &HostSet) {
-        if address == CONTEXT {
-            return self.unanswered_by_context(now, silent);
-        }
-        let was_proven = self.unproven(now, address);
+        let keeps = |entry: &Entry| entry.phase == Phase::Proven && entry.owner == Owner::Context;
+        // Groups without these hosts go on by the context's address, and groups with them have no
+        // better one. A sender serves a member that multicast does not reach by unicast.
+        let is_kept = self.addresses.get(&address).is_some_and(keeps);
+        let was_proven = !is_kept && self.unproven(now, address);
         let Some(entry) = self.addresses.get_mut(&address) else {
             return;
         };
-        entry.count_silence(now);
-        entry.due = entry.due.max(entry.all_settled());
+        entry.tries += 1;
         entry.mute = match entry.tries {
             1 => silent.clone(),
             _ => entry.mute.common(silent),
         };
+        let wait = PROOF_MIN * (1 << (entry.tries - 1).min(10));
+        let wait = match entry.owner {
+            Owner::Context if entry.tries > PROOFS => VERIFY,
+            _ => wait.min(PROOF_MAX),
+        };
+        entry.due = now + wait;
         if !entry.is_live() {
             return;
         }
-        let (tries, lapsed) = (entry.tries, entry.lapsed);
-        // Of a host that has answered a proof, other answers were lost by chance. If each host has
-        // answered one, only the last proof is left to go by.
-        let mute = match entry.mute.is_empty() {
-            true => silent.clone(),
-            false => entry.mute.clone(),
-        };
-        let all = mute.includes(&entry.hosts.common(&self.live));
-        if was_proven || tries % REJOIN_EVERY == 0 {
-            self.rejoin(now, address, silent);
-        }
-        if lapsed && tries == 2 {
-            self.recheck_others(now, silent);
-        }
-        match all {
-            _ if tries < PROOFS => {}
-            true => self.give_up(now, address, Refusal::Unproven),
-            false => self.set_aside(now, address, &mute, Refusal::Unproven),
-        }
-    }
-
-    /// Hosts have not answered a proof of the context's address. Groups without these hosts go on
-    /// by it, and groups with them have no better one.
-    fn unanswered_by_context(&mut self, now: Time, silent: &HostSet) {
-        let Some(entry) = self.addresses.get_mut(&CONTEXT) else {
-            return;
-        };
-        // Hosts that stay silent for long do not slow the others down.
-        if entry.tries >= PROOFS {
-            if !entry.deaf.includes(silent) {
-                entry.tries = 0;
+        let is_first = is_kept && entry.tries == 1;
+        if was_proven || is_first || entry.tries % REJOIN_EVERY == 0 {
+            for host in silent.iter() {
+                if is_kept {
+                    entry.untold.insert(host);
+                }
+                entry.unprove(host);
+                entry.ask(now, host);
+                self.orders.push_back((host, Message::Rejoin(address)));
             }
-            entry.deaf.extend(silent.iter());
         }
-        entry.count_silence(now);
-        // One answer may have been lost by chance, or it was the prover that heard nothing.
-        let before = core::mem::replace(&mut entry.mute, silent.clone());
-        let new = silent.common(&before).without(&entry.unreached);
-        entry.unreached.extend(new.iter());
-        let lasting = entry.tries > PROOFS;
-        if lasting {
-            entry.due = now + VERIFY;
-            entry.retry = entry.retry.min(now + VERIFY);
-        }
-        let again = entry.tries % REJOIN_EVERY == 0 && !lasting;
-        let rejoin = if again {
-            silent.common(&entry.unreached)
-        } else {
-            new.clone()
-        };
-        self.rejoin(now, CONTEXT, &rejoin);
-        self.recheck_others(now, &new);
-    }
-
-    /// Hosts are silent that had proven an address, twice in a row: the other addresses that they
-    /// have proven are proven again, too.
-    fn recheck_others(&mut self, now: Time, silent: &HostSet) {
-        for entry in self.addresses.values_mut() {
-            if entry.phase == Phase::Proven && !entry.proven.common(silent).is_empty() {
-                entry.recheck(now);
+        if entry.tries >= PROOFS && address != CONTEXT {
+            // Of a host that has answered a proof, other answers were lost by chance. If each host
+            // has answered one, only the last proof is left to go by.
+            let mute = match entry.mute.is_empty() {
+                true => silent.clone(),
+                false => entry.mute.clone(),
+            };
+            let needed = entry.hosts.common(&self.live);
+            match mute.includes(&needed) {
+                true => self.give_up(now, address, Refusal::Unproven),
+                false => self.set_aside(now, address, &mute, Refusal::Unproven),
             }
         }
     }
@@ -428,7 +335,6 @@ impl Coordinator {
         }
         entry.phase = Phase::Joining;
         entry.tries = 0;
-        entry.lapsed = true;
         entry.due = now;
         for host in entry.hosts.common(&self.live).iter() {
             self.orders.push_back((host, Message::Unproven(address)));
@@ -444,6 +350,7 @@ impl Coordinator {
         let needed = entry.hosts.common(&self.live);
         match entry.phase {
             Phase::Joining if entry.joined.includes(&needed) => {
+                entry.refused = false;
                 let believed = mutant::active(Mutant::AnswerBelieved);
                 if entry.proven.includes(&needed) || believed {
                     self.become_proven(now, address, &needed);
@@ -451,19 +358,16 @@ impl Coordinator {
                     self.prove(address, needed);
                 }
             }
+            Phase::Joining if entry.refused && entry.due <= now => {
+                entry.due = now + VERIFY;
+                for host in entry.asked.iter() {
+                    self.orders.push_back((host, Message::Rejoin(address)));
+                }
+            }
             Phase::Joining => {}
             Phase::Proven => {
                 if entry.proof.is_none() && entry.due <= now {
-                    // The context's address is proven while hosts have yet to join it.
-                    let members = needed.common(&entry.joined);
-                    let ready = members.iter().filter(|&host| entry.settled(host) <= now);
-                    let ready: HostSet = ready.collect();
-                    let later = members.iter().map(|host| entry.settled(host));
-                    let later = later.filter(|&at| at > now).min();
-                    match ready.len() > 1 {
-                        true => self.prove(address, ready),
-                        false => entry.due = later.unwrap_or(now + VERIFY),
-                    }
+                    self.prove(address, needed);
                 }
             }
             Phase::Withdrawing => {
@@ -488,7 +392,8 @@ impl Coordinator {
         };
         entry.phase = Phase::Proven;
         entry.tries = 0;
-        entry.due = entry.next_proof(now);
+        // The proof may be that of an earlier term.
+        entry.due = (entry.answered + VERIFY).max(now + RECHECK);
         if entry.owner == Owner::Spare {
             self.pool.replaced(now.since(entry.since));
         }
@@ -577,5 +482,13 @@ impl Coordinator {
             self.judge_refusals(now, address);
             self.advance(now, address);
         }
+    }
+}
+
+/// Time for which an address rests.
+fn rest() -> Duration {
+    match mutant::active(Mutant::OldTablesBelieved) {
+        true => Duration::ZERO,
+        false => REST,
     }
 }

@@ -79,11 +79,8 @@ impl Holder {
             outputs: VecDeque::new(),
             statistics: Statistics::default(),
         };
-        if let Some(reached) = &config.reached {
-            let mut held = Held::new(match reached.contains(config.host) {
-                true => State::Proven,
-                false => State::Lost,
-            });
+        if config.context_address {
+            let mut held = Held::new(State::Proven);
             held.term = Some(0);
             held.hosts = Some(HostSet::first_hosts(config.hosts));
             holder.held.insert(CONTEXT, held);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use fabricast_proto::group::HostId;
 use fabricast_proto::{AddressId, Time};
 
-use super::manager::CONTEXT;
 use super::{EXCUSE, Event, UNNOTICED, World};
 
 impl World {
@@ -65,17 +64,6 @@ impl World {
             if noticed {
                 self.after(news, Event::LostNews(host, address));
             }
-        }
-        self.dirty = true;
-    }
-
-    /// From now on probes by no address but the context's reach this host, and its own arrive
-    /// nowhere. Senders may use its addresses for this long.
-    pub fn deafen(&mut self, host: HostId, most: Duration) {
-        self.manager.behaviour.deaf = Some(host);
-        let all: Vec<_> = self.manager.members.keys().copied().collect();
-        for address in all.into_iter().filter(|address| *address != CONTEXT) {
-            self.judge.forgotten(address, host, self.now + most);
         }
         self.dirty = true;
     }

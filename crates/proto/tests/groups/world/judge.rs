@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fabricast_proto::group::{HostId, HostSet};
 use fabricast_proto::{AddressId, GroupId, Time};
 
-use super::manager::{CONTEXT, Manager};
+use super::manager::Manager;
 
 /// A group as all of its members know it.
 pub struct Group {
@@ -26,8 +26,6 @@ pub struct Judge {
     pub proven: BTreeSet<(AddressId, HostId)>,
     /// Table entries that the network has forgotten: until when senders may not know it.
     pub excused: BTreeMap<(AddressId, HostId), Time>,
-    /// Hosts that unicast serves where others send by the context's address.
-    pub unreached: HostSet,
     pub crashed: HostSet,
 }
 
@@ -45,7 +43,6 @@ impl Judge {
                 let key = (address, member);
                 let forwards = manager.forwards(address, member) && self.proven.contains(&key);
                 let excused = self.excused.get(&key).is_some_and(|until| now <= *until);
-                let excused = excused || address == CONTEXT && self.unreached.contains(member);
                 if !forwards && !excused {
                     return Err(format!(
                         "{now:?}: {sender:?} sends to {id:?} by {address:?}, which does not reach \

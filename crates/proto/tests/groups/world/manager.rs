@@ -58,8 +58,6 @@ pub struct Behaviour {
     pub deaf: Option<HostId>,
     /// Probability that a host's answer to a probe is lost.
     pub probes_lost: f64,
-    /// Milliseconds from the start in which it answers nothing.
-    pub down_ms: u64,
 }
 
 /// The manager, its database, and the tables of the switches.
@@ -81,13 +79,13 @@ impl Manager {
     pub fn new(behaviour: Behaviour, context: Option<HostSet>) -> Manager {
         let members: BTreeMap<_, _> = context.map(|all| (CONTEXT, all)).into_iter().collect();
         Manager {
-            down_until: Time::ZERO + Duration::from_millis(behaviour.down_ms),
             behaviour,
             queue: VecDeque::new(),
             table: members.clone(),
             members,
             ordered: BTreeMap::new(),
             changes: 0,
+            down_until: Time::ZERO,
         }
     }
 

@@ -75,7 +75,7 @@ pub struct World {
     pub forgotten: u64,
     /// Messages of the coordinator to other hosts.
     pub messages: u64,
-    /// Groups that got their own address by their creation, and those that sent by it at once.
+    /// Groups that got an address by their creation, and those that sent by it at once.
     pub granted: u32,
     pub at_once: u32,
     trace: bool,
@@ -84,15 +84,14 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, scenario: Scenario) -> World {
         let all = HostSet::first_hosts(scenario.hosts);
-        let unreached = scenario.unreached.clone();
-        let reached = scenario.context_address.then(|| all.without(&unreached));
+        let context = scenario.context_address.then(|| all.clone());
         let config = |host| Config {
             host,
             hosts: scenario.hosts,
             strategy: scenario.strategy,
             addresses: scenario.addresses,
             first: 1,
-            reached: reached.clone(),
+            context_address: scenario.context_address,
         };
         let hosts = all
             .iter()
@@ -101,7 +100,7 @@ impl World {
             now: Time::ZERO,
             rng: Rng::new(seed),
             hosts: hosts.collect(),
-            manager: Manager::new(scenario.manager.clone(), reached.clone()),
+            manager: Manager::new(scenario.manager.clone(), context),
             judge: Judge::default(),
             events: BTreeMap::new(),
             number: 0,
@@ -123,7 +122,7 @@ impl World {
             trace: variable("GROUP_TRACE").is_some(),
             scenario,
         };
-        for host in reached.iter().flat_map(HostSet::iter) {
+        for host in all.iter() {
             world.judge.proved(CONTEXT, host);
         }
         world
@@ -376,9 +375,6 @@ impl World {
                 host.invariants();
             }
             let output = host.poll(now);
-            if id == HostId(0) {
-                self.judge.unreached = host.unreached_by_context();
-            }
             if self.trace && !matches!(output, Output::Wait(_)) {
                 println!("{now:?} {id:?} {output:?}");
             }
@@ -570,7 +566,7 @@ impl World {
                 return Err(format!("{to:?} refuses {id:?}"));
             }
             self.drain(to)?;
-            if let Some(grant) = grant.filter(|grant| grant.address != CONTEXT) {
+            if let Some(grant) = grant {
                 self.granted += 1;
                 let by = self.judge.by.get(&(to, id)).copied().flatten();
                 self.at_once += u32::from(by == Some(grant.address));

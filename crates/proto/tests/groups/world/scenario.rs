@@ -1,7 +1,7 @@
 //! What worlds are like.
 
 use fabricast_proto::AddressId;
-use fabricast_proto::group::{HostId, HostSet, Strategy};
+use fabricast_proto::group::{HostId, Strategy};
 use fabricast_proto::rng::Rng;
 
 use super::manager::Behaviour;
@@ -14,8 +14,6 @@ pub struct Scenario {
     /// Addresses that groups may have.
     pub addresses: u32,
     pub context_address: bool,
-    /// Hosts that the context's address does not reach at the start.
-    pub unreached: HostSet,
     pub manager: Behaviour,
     /// Most microseconds that a message takes.
     pub delay_us: u64,
@@ -45,7 +43,6 @@ impl Scenario {
             strategy,
             addresses: 64,
             context_address: true,
-            unreached: HostSet::new(),
             manager: Behaviour {
                 limit: u32::MAX,
                 silent_limit: false,
@@ -57,7 +54,6 @@ impl Scenario {
                 unheard: None,
                 deaf: None,
                 probes_lost: 0.0,
-                down_ms: 0,
             },
             delay_us: 50,
             groups: 40,
@@ -110,12 +106,6 @@ impl Scenario {
             scenario.stops = 1;
         }
         scenario.crashes = [0, 0, 0, 1, 2][rng.below(5) as usize];
-        if rng.chance(0.2) {
-            let share = [0.2, 0.6, 1.0][rng.below(3) as usize];
-            let all = (0..hosts).filter(|_| rng.chance(share));
-            scenario.unreached = all.map(HostId).collect();
-            scenario.manager.down_ms = [0, 300, 5000, 60_000][rng.below(4) as usize];
-        }
         scenario
     }
 }

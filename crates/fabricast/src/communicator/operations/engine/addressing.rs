@@ -30,30 +30,26 @@ use crate::transport::GroupAddress;
 const RETURNING: Duration = Duration::from_secs(1);
 
 impl<O: Divisible> Engine<O> {
-    /// Begins to give addresses to groups, now that it is known which hosts multicast reaches. The
-    /// leaders of all hosts speak for them.
-    pub(super) fn begin_to_address(&mut self, now: Time) {
+    /// Begins to give addresses to groups, now that multicast is proven to reach the speakers.
+    pub(super) fn begin_to_address(&mut self, now: Time, speakers: Vec<NodeId>) {
         let Some(addressing) = self.addressing.take() else {
             return;
         };
-        let strategy = addressing.strategy;
-        let speakers = (&*self.leaders, self.rank);
-        self.speaker = Speaker::new(now, addressing, speakers, &self.unreached);
+        let (strategy, members) = (addressing.strategy, speakers.clone());
+        self.speaker = Speaker::new(now, addressing, (speakers, self.rank));
+        self.unaddressed = "another process speaks for this host";
         if self.speaker.is_some() {
             info!(%strategy, "groups get addresses of their own");
             // Messages may have arrived already.
             self.wake = Some(now);
-            self.add_proof(self.leaders.clone());
+            self.add_proof(members);
         }
     }
 
     /// Whether this process waits for the first address of a pool.
     pub fn awaits_pool(&self) -> bool {
         let has_pool = self.strategy.is_some_and(Strategy::has_pool);
-        // Addresses are for the hosts that multicast reaches.
-        let reached = |leader: &&NodeId| !self.unreached.contains(leader);
-        let can = has_pool && self.leaders.iter().filter(reached).count() > 2;
-        let speaker = self.speaker.as_ref().filter(|_| can);
+        let speaker = self.speaker.as_ref().filter(|_| has_pool);
         speaker.is_some_and(|speaker| !speaker.host.has_spare())
     }
 
@@ -105,7 +101,16 @@ impl<O: Divisible> Engine<O> {
         if !has_begun || !is_part || leaders.first() != Some(&self.rank) {
             return;
         }
-        self.statistics.addresses.unled += 1;
+        let counted = &mut self.statistics.addresses;
+        if leaders
+            .iter()
+            .any(|leader| all.binary_search(leader).is_err())
+        {
+            counted.unled += 1;
+        } else {
+            // Multicast did not reach a host at the start.
+            counted.unaddressed.0[Refusal::Unproven.index()] += 1;
+        }
     }
 
     /// An address for a group of these members, which goes to all of them with the agreement on the
@@ -226,12 +231,12 @@ impl<O: Divisible> Engine<O> {
         }
     }
 
-    /// Multicast does not reach a member of a group between hosts. The group's address is proven
-    /// again, and groups that begin later serve the member's host by unicast.
-    pub(super) fn on_unreached(&mut self, now: Time, group: GroupId, node: NodeId) {
-        self.statistics.unreached += u64::from(self.unreached.insert(node));
-        if let Some(address) = self.addresses.of(group)
-            && let Some(speaker) = &mut self.speaker
+    /// Multicast does not reach a member of a group.
+    pub(super) fn path_fails(&mut self, now: Time, group: GroupId) {
+        if let Some(speaker) = &mut self.speaker
+            && let Some(status) = speaker.host.status(group)
+            && let Some(address) = status.address
+            && address.0 > 0
         {
             speaker.host.unreached(now, address);
             speaker.wake = now;
@@ -501,6 +506,7 @@ impl<O: Divisible> Engine<O> {
         };
         let (snapshot, counted) = (speaker.host.snapshot(), speaker.host.statistics());
         AddressStatistics {
+            unaddressed: addresses.unaddressed.and(&counted.unaddressed),
             unled: addresses.unled,
             ..AddressStatistics::new(&snapshot, &counted, speaker.sent_own)
         }

@@ -105,6 +105,7 @@ impl<O: Divisible> Engine<O> {
     pub fn proven(&mut self, now: Time, unreached: &[u32]) {
         self.proving = false;
         let leaders = &self.leaders;
+        let leaders_first = leaders.first().copied();
         let unreached = unreached
             .iter()
             .filter_map(|&host| leaders.get(host as usize));
@@ -112,24 +113,37 @@ impl<O: Divisible> Engine<O> {
         if !self.unreached.is_empty() {
             info!(ranks = ?self.unreached, "multicast does not reach these hosts");
         }
-        if self.memberships.awaits_subnet() {
-            warn!("multicast does not reach this host before the subnet has answered");
-        }
-        if leaders.first() == Some(&self.rank) {
+        let reached = leaders
+            .iter()
+            .filter(|leader| !self.unreached.contains(leader));
+        let speakers: Vec<NodeId> = reached.copied().collect();
+        if leaders_first == Some(self.rank) {
             self.statistics.unreached += self.unreached.len() as u64;
         }
         // The group does not exist in a context of one or two hosts.
         let _ = self
             .networks
             .command(Network::InterNode, now, Command::GroupRemove(EVERYBODY));
-        if self.leaders.len() > 2 {
-            self.begin_to_address(now);
+        // Groups with a host that multicast does not reach keep a shared address. The first process
+        // decides about addresses, since all have a connection to it.
+        let is_first = speakers.first().copied() == leaders_first;
+        if speakers.len() > 2 && is_first {
+            self.begin_to_address(now, speakers);
+        } else if leaders.len() > 2 && self.strategy.is_some() {
+            self.unaddressed = match speakers.len() > 2 {
+                _ if self.memberships.awaits_subnet() => "the subnet does not answer",
+                true => "multicast does not reach rank 0's host",
+                false => "multicast reaches fewer than three hosts",
+            };
+            warn!(
+                why = self.unaddressed,
+                "no group gets an address of its own"
+            );
         }
     }
 
-    /// Adds a group on the network. If this process's multicasts in another group do not reach a
-    /// host, they do not reach it here either, whichever of the host's processes leads. The sender
-    /// probes one such member with the group's first broadcast (spec 2.8).
+    /// Adds a group on the network. If multicast does not reach a host in [`EVERYBODY`], it does
+    /// not reach the host here either, whichever of the host's processes leads.
     pub(super) fn add_far(&mut self, group: GroupId, leaders: &[NodeId]) -> Result<(), Error> {
         self.add_to(Network::InterNode, group, leaders.to_vec())?;
         let unreached = |m: &&NodeId| self.unreached.iter().any(|&u| self.hosts.share(**m, u));

@@ -1,6 +1,6 @@
 //! A process that speaks for its host: its part in giving groups multicast addresses of their own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +58,7 @@ impl Speaker {
     pub fn new(
         now: Time,
         addressing: Addressing,
-        (speakers, me): (&[NodeId], NodeId),
-        unreached: &BTreeSet<NodeId>,
+        (speakers, me): (Vec<NodeId>, NodeId),
     ) -> Option<Speaker> {
         let Addressing {
             strategy,
@@ -67,19 +66,17 @@ impl Speaker {
             mail,
         } = addressing;
         let place = speakers.binary_search(&me).ok()?;
-        let reached = (0..).zip(speakers);
-        let reached = reached.filter(|(_, speaker)| !unreached.contains(speaker));
         let config = Config {
             host: HostId(place as u32),
             hosts: speakers.len() as u32,
             strategy,
             addresses: addresses.min((ADDRESSES_MAX - ADDRESSES) as u32),
             first: ADDRESSES as u32,
-            reached: Some(reached.map(|(host, _)| HostId(host)).collect()),
+            context_address: true,
         };
         Some(Speaker {
             host: Host::new(now, &config),
-            speakers: speakers.to_vec(),
+            speakers,
             mail,
             proofs: BTreeMap::new(),
             groups: FxHashMap::default(),
@@ -120,12 +117,7 @@ impl Speaker {
             return;
         }
         let known = |all: &[(HostId, Refusal)], host| all.iter().any(|(known, _)| *known == host);
-        let all = aside.len() == self.speakers.len();
-        if let Some((_, why)) = aside.first().filter(|_| all) {
-            warn!(%why, "no communicator has an address of its own");
-        }
-        let new = aside.iter().filter(|(host, _)| !known(&self.aside, *host));
-        for &(host, why) in new.filter(|_| !all) {
+        for &(host, why) in aside.iter().filter(|(host, _)| !known(&self.aside, *host)) {
             let rank = self.node_of(host).0;
             warn!(rank, %why, "communicators with this rank's host have no address of their own");
         }
